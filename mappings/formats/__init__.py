@@ -1,0 +1,1 @@
+"""On-disk contracts shared by the converter, the checks and the runner."""

@@ -1,0 +1,132 @@
+"""`manifest.json` of a sharded checkpoint directory: what is in it, for which layout, with a SHA-256 per file.
+
+The weight converter and the runner write the same format, so each reads what the other wrote. A directory without a
+manifest is not a checkpoint: the manifest is written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mappings.errors import UserError
+from mappings.formats.hf_directory import read_json
+from mappings.layout import ParallelLayout
+
+NAME = "manifest.json"
+FORMAT = "msmigrate-sharded-1"
+CHUNK = 4 << 20
+
+
+def weights_file(rank: int) -> str:
+    """Name of the weights of a rank (of the owner, where replicas share one file)."""
+    return f"model-rank{rank:05d}.safetensors"
+
+
+def optimizer_file(rank: int) -> str:
+    """Name of the optimizer state of a rank."""
+    return f"optimizer-rank{rank:05d}.safetensors"
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """Size and digest of one file."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Contents of `manifest.json`."""
+
+    family: str
+    layout: ParallelLayout
+    weights: dict[int, str]
+    """Rank to weights file; replicas name their owner's."""
+    files: dict[str, FileRecord]
+    """Every file of the directory but the manifest."""
+    versions: dict[str, str]
+    """Versions of what wrote it."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """Where converted weights came from: per source tensor its file and dtype, and the original index."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """State of a run: step, tokens, data position, RNG. Empty for converted weights."""
+
+    def write(self, directory: Path) -> None:
+        """Writes the manifest atomically: temporary name, fsync, rename, fsync of the directory."""
+        body = {"format": FORMAT, **asdict(self)}
+        target = directory / NAME
+        temporary = target.with_suffix(f".tmp{os.getpid()}")
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(body, file, indent=1, sort_keys=True)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+        fsync_directory(directory)
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest:
+        """The manifest of a directory.
+
+        Raises:
+            UserError: no directory, no manifest, or one this version cannot read.
+        """
+        if not directory.is_dir():
+            raise UserError(f"{directory}: no such directory")
+        path = directory / NAME
+        if not path.is_file():
+            raise UserError(f"{directory}: no {NAME}, so this is no complete msmigrate checkpoint")
+        body = read_json(path)
+        if body.pop("format", None) != FORMAT:
+            raise UserError(f"{path}: format is not {FORMAT!r}")
+        try:
+            return cls(
+                family=body["family"],
+                layout=ParallelLayout.from_dict(body["layout"]),
+                weights={int(rank): file for rank, file in body["weights"].items()},
+                files={name: FileRecord(**record) for name, record in body["files"].items()},
+                versions=body["versions"],
+                source=body["source"],
+                training=body["training"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{path}: malformed ({type(error).__name__}: {error})") from error
+
+
+def hash_file(path: Path) -> FileRecord:
+    """Size and SHA-256 of a file."""
+    digest = hashlib.sha256()
+    size = 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return FileRecord(size, digest.hexdigest())
+
+
+def fsync_directory(directory: Path) -> None:
+    """Makes renames inside `directory` durable."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def damaged_files(directory: Path, manifest: Manifest) -> list[str]:
+    """One line per file that is missing or differs from its record; empty when the checkpoint is whole."""
+    problems = []
+    for name, record in sorted(manifest.files.items()):
+        path = directory / name
+        if not path.is_file():
+            problems.append(f"{name}: missing")
+        elif (found := hash_file(path)) != record:
+            what = f"{found.bytes} bytes, expected {record.bytes}" if found.bytes != record.bytes else "SHA-256 differs"
+            problems.append(f"{name}: {what}")
+    return problems

@@ -1,0 +1,1 @@
+"""Native MindSpore models and the runner that trains them. Imports neither torch nor `migrate`."""
