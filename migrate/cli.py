@@ -1,2 +1,333 @@
-"""placeholder so that the package installs; replaced below"""
-def main() -> None: ...
+"""The `msmigrate` command line: options in, one call into a package, a rendered report and an exit code out.
+
+Exit codes: 0 clean, 1 findings or mismatch, 2 could not run, 130 interrupted. Heavy imports stay inside the command
+bodies, so that `msmigrate --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mappings.errors import UserError
+
+if TYPE_CHECKING:
+    from migrate.report import Report
+
+COULD_NOT_RUN = 2
+INTERRUPTED = 130
+VERBOSE = ("-v", "--verbose")
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+weights = typer.Typer(no_args_is_help=True, help="Convert, export, verify and inspect checkpoints.")
+parity = typer.Typer(no_args_is_help=True, help="Prove that the MindSpore model is the PyTorch model.")
+app.add_typer(weights, name="weights")
+app.add_typer(parity, name="parity")
+
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output, nothing else.")]
+ReportFile = Annotated[Path | None, typer.Option("--report", help="Also write the report as JSON to this file.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
+Directory = typer.Argument(exists=True, file_okay=False)
+File = typer.Argument(exists=True, dir_okay=False)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"msmigrate {version('msmigrate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    verbose: Annotated[bool, typer.Option(*VERBOSE, help="Show the traceback of an error.")] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Move LLM code, checkpoints and training runs from PyTorch / Hugging Face to native MindSpore."""
+
+
+@app.command()
+def doctor(
+    collective: Annotated[bool, typer.Option("--collective", help="Also run an all-reduce on two processes.")] = False,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Check this machine: versions, a minimal operation, devices, the launcher."""
+    from migrate.check import doctor as body
+
+    _finish(body.doctor(collective=collective), json, report)
+
+
+@app.command()
+def scan(repo: Annotated[Path, Directory], json: Json = False, report: ReportFile = None) -> None:
+    """Say what a PyTorch repository uses and what `code` would do with it. Writes nothing."""
+    from migrate.code import command
+    from migrate.progress import shown
+
+    _finish(command.scan(repo, track=shown), json, report)
+
+
+@app.command()
+def code(
+    repo: Annotated[Path, Directory],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Directory to write the converted repository to.")],
+    target: Annotated[str, typer.Option(help="Spellings to prefer: portable (proved on CPU) or ascend.")] = "portable",
+    verify: Annotated[bool, typer.Option("--verify", help="Import every converted module in a subprocess.")] = False,
+    force: Force = False,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Convert a PyTorch repository to MindSpore."""
+    from migrate.code import command
+    from migrate.progress import shown
+
+    _finish(command.convert(repo, out, target=target, verify=verify, force=force, track=shown), json, report)
+
+
+@weights.command("convert")
+def weights_convert(
+    source: Annotated[Path, Directory],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Directory to write the sharded checkpoint to.")],
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
+    dp: Annotated[int, typer.Option(min=1, help="Data-parallel ranks (they share files).")] = 1,
+    vocab_multiple: Annotated[int, typer.Option(min=1, help="Pad the vocabulary to a multiple of this times tp.")] = 1,
+    memory_budget: Annotated[int, typer.Option(min=1, help="Memory to stay within, in MiB.")] = 1024,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and write nothing.")] = False,
+    force: Force = False,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Cut a Hugging Face directory into per-rank files."""
+    from mappings.layout import ParallelLayout
+    from migrate.progress import shown
+    from migrate.weights import command
+
+    layout = ParallelLayout(tp=tp, dp=dp, vocab_multiple=vocab_multiple)
+    result = command.convert(
+        source, out, layout=layout, force=force, dry_run=dry_run, memory_budget=memory_budget << 20, track=shown
+    )
+    _finish(result, json, report)
+
+
+@weights.command("export")
+def weights_export(
+    source: Annotated[Path, Directory],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Hugging Face directory to write.")],
+    force: Force = False,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Turn a sharded checkpoint (converted, or saved by a run) back into a Hugging Face directory."""
+    from migrate.progress import shown
+    from migrate.weights import command
+
+    _finish(command.export(source, out, force=force, track=shown), json, report)
+
+
+@weights.command("verify")
+def weights_verify(
+    directory: Annotated[Path, Directory],
+    source: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="Original to derive every tensor from again.")
+    ] = None,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Check a converted or exported directory: hashes, and with --source every byte."""
+    from migrate.progress import shown
+    from migrate.weights import command
+
+    _finish(command.verify(directory, source=source, track=shown), json, report)
+
+
+@weights.command("inspect")
+def weights_inspect(
+    path: Annotated[Path, typer.Argument(exists=True)], json: Json = False, report: ReportFile = None
+) -> None:
+    """List names, shapes, dtypes, sizes and NaN/Inf counts of a checkpoint or one file."""
+    from migrate.weights import command
+
+    _finish(command.inspect(path), json, report)
+
+
+@app.command()
+def check(
+    model_dir: Annotated[Path, Directory],
+    run: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Run configuration to check the model against.")
+    ] = None,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Check a model directory before a run: vocabulary, special ids, positions, tensors, layout."""
+    from migrate.check import command
+
+    _finish(command.check(model_dir, run=run), json, report)
+
+
+@parity.command("model")
+def parity_model(
+    directory: Annotated[Path, Directory],
+    stages: Annotated[str, typer.Option(help="Stages to run, in order: W weights, F forward, L loss, G gradients.")] = (
+        "W,F,L,G"
+    ),
+    seed: Annotated[int, typer.Option(help="Seed of the batch.")] = 0,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Compare a Hugging Face model in PyTorch with its ms_models cell, element by element."""
+    from migrate.parity import command
+    from migrate.progress import shown
+
+    names = [name.strip() for name in stages.split(",")]
+    _finish(command.model(directory, stages=names, seed=seed, keep_going=keep_going, track=shown), json, report)
+
+
+@parity.command("curve")
+def parity_curve(
+    reference: Annotated[Path, File],
+    candidate: Annotated[Path, File],
+    first_rtol: Annotated[float, typer.Option(help="Relative tolerance at the first step.")] = 1e-6,
+    last_rtol: Annotated[float, typer.Option(help="Relative tolerance at the last step.")] = 1e-4,
+    steps: Annotated[int | None, typer.Option(min=1, help="Compare only this many steps.")] = None,
+    key: Annotated[str, typer.Option(help="Field to compare.")] = "loss",
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Compare two training curves (JSONL files with a record per step)."""
+    from migrate.parity import command
+
+    result = command.curve(reference, candidate, first_rtol=first_rtol, last_rtol=last_rtol, steps=steps, key=key)
+    _finish(result, json, report)
+
+
+@app.command()
+def data(
+    text: Annotated[list[str], typer.Argument(help="Text files or directories; `stdlib` is Python's own source.")],
+    tokenizer: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Directory with tokenizer.json.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Directory to write the MindRecord shards to.")],
+    seq_length: Annotated[int, typer.Option(min=2, help="Tokens per sequence.")] = 1024,
+    validation_fraction: Annotated[float, typer.Option(min=0.0, max=0.5, help="Share of documents held out.")] = 0.02,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that tokenize.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of the split and of the order of documents.")] = 0,
+    json: Json = False,
+) -> None:
+    """Tokenize text into MindRecord shards of packed sequences."""
+    from migrate.progress import shown
+    from ms_models.data import prepare as body
+
+    summary = body.prepare(
+        text,
+        tokenizer,
+        out,
+        seq_length=seq_length,
+        validation_fraction=validation_fraction,
+        processes=processes,
+        seed=seed,
+        track=shown,
+    )
+    _print_facts(summary, json)
+
+
+@app.command()
+def train(
+    config: Annotated[Path, File],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a field, e.g. --set train.steps=100. Repeatable.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run.")] = False,
+    stop_after: Annotated[int | None, typer.Option(min=1, help="Save and stop after this step.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and start nothing.")] = False,
+) -> None:
+    """Train a model: starts its own processes, one or many."""
+    from ms_models.train import launch
+
+    raise typer.Exit(launch.launch(config, overrides or [], resume=resume, stop_after=stop_after, dry_run=dry_run))
+
+
+@app.command("report")
+def report_(
+    inputs: Annotated[list[str], typer.Argument(help="Report JSON, run directories, or NAME=losses.jsonl.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="HTML file to write.")],
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "msmigrate",
+) -> None:
+    """Put reports and loss curves on one HTML page."""
+    from migrate.report import command
+
+    typer.echo(command.report(inputs, out, title=title))
+
+
+def _finish(report: Report, json: bool, report_file: Path | None) -> None:
+    """Shows or prints a report, saves it if asked, and ends with its exit code."""
+    if report_file is not None:
+        report_file.parent.mkdir(parents=True, exist_ok=True)
+        report_file.write_text(report.to_json() + "\n", encoding="utf-8")
+    if json:
+        typer.echo(report.to_json())
+    else:
+        from rich.console import Console
+
+        from migrate.report.terminal import render
+
+        render(report, Console())
+    raise typer.Exit(report.exit_code)
+
+
+def _print_facts(facts: dict[str, object], json: bool) -> None:
+    if json:
+        import json as json_module
+
+        typer.echo(json_module.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name}: {value}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of `msmigrate`; returns the exit code. `-v` is accepted before and after the command."""
+    args = sys.argv[1:] if argv is None else argv
+    verbose = any(flag in args for flag in VERBOSE)
+    args = [arg for arg in args if arg not in VERBOSE]
+    try:
+        exit_code = app(args, prog_name="msmigrate", standalone_mode=False) or 0
+        if exit_code == INTERRUPTED:  # typer turns Ctrl-C into this
+            print("msmigrate: interrupted", file=sys.stderr)
+        return exit_code
+    except typer.TyperException as error:  # unknown option, missing argument, wrong path
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+            return COULD_NOT_RUN
+        message = _usage_message(error)
+    except UserError as error:
+        message = str(error)
+    except ModuleNotFoundError as error:
+        message = _missing_module(error)
+    except Exception as error:  # noqa: BLE001 - the last frame: reported in one line, or whole with -v
+        message = f"internal error ({type(error).__name__}: {error}); run again with -v and report the traceback"
+    if verbose:
+        traceback.print_exc()
+    print(f"msmigrate: error: {' '.join(message.split())}", file=sys.stderr)
+    return COULD_NOT_RUN
+
+
+def _usage_message(error: typer.TyperException) -> str:
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    return f"{message.rstrip('.')} (see `{context.command_path} --help`)" if context is not None else message
+
+
+def _missing_module(error: ModuleNotFoundError) -> str:
+    extra = {"torch": "parity", "transformers": "hf", "tokenizers": "hf", "matplotlib": "viz"}.get(error.name or "")
+    hint = f'; install it with: pip install "msmigrate[{extra}]"' if extra else ""
+    return f"module {error.name!r} is missing{hint}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
