@@ -1,0 +1,72 @@
+"""`loss.backward()` for MindSpore: differentiate a forward function and add the gradients to `parameter.grad`.
+
+MindSpore differentiates functions, not losses. The forward part of a training loop becomes a function, `backward_of` wraps it
+once, and each call of the result is what `forward; loss.backward()` was: gradients are *added* to the `.grad` of the parameters,
+where `zero_grad`, gradient clipping and `optimizer.step` find them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import mindspore as ms
+from mindspore import nn
+
+
+def backward_of(forward: Callable[..., Any], *sources: Any) -> Callable[..., Any]:
+    """A function that runs `forward` and adds the gradients of its first result to the trainable parameters of `sources`.
+
+    Args:
+        forward: returns the scalar loss, or a tuple that starts with it.
+        sources: cells, optimizers, parameters, or containers of these; parameters that two of them share are taken once.
+
+    Returns:
+        A function with the arguments and the results of `forward`.
+    """
+    outputs: list[Any] = []
+    gradient_functions: dict[tuple[int, ...], Callable[..., Any]] = {}
+
+    def loss_alone(*args: Any, **kwargs: Any) -> ms.Tensor:
+        result = forward(*args, **kwargs)
+        loss, rest = (result[0], result[1:]) if isinstance(result, tuple) else (result, None)
+        if loss.ndim and loss.numel() != 1:
+            raise RuntimeError(f"backward needs a scalar loss, not one of shape {loss.shape}")
+        outputs[:] = [rest]
+        return loss
+
+    def forward_and_backward(*args: Any, **kwargs: Any) -> Any:
+        parameters = trainable(sources)
+        # Parameters may be frozen or thawed between steps; the gradient function is made anew only then.
+        key = tuple(map(id, parameters))
+        if key not in gradient_functions:
+            gradient_functions.clear()
+            gradient_functions[key] = ms.value_and_grad(loss_alone, None, parameters)
+        loss, gradients = gradient_functions[key](*args, **kwargs)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            held = getattr(parameter, "grad", None)
+            parameter.grad = gradient if held is None else held + gradient
+        (rest,) = outputs
+        outputs.clear()
+        return loss if rest is None else (loss, *rest)
+
+    return forward_and_backward
+
+
+def trainable(sources: Iterable[Any]) -> list[ms.Parameter]:
+    """The parameters of cells, optimizers and containers that require a gradient, each once, in order."""
+    unique = {id(parameter): parameter for parameter in _parameters(sources) if parameter.requires_grad}
+    return list(unique.values())
+
+
+def _parameters(source: Any) -> Iterator[ms.Parameter]:
+    if isinstance(source, ms.Parameter):
+        yield source
+    elif isinstance(source, nn.Cell):
+        yield from source.get_parameters()
+    elif hasattr(source, "param_groups"):
+        for group in source.param_groups:
+            yield from group["params"]
+    elif isinstance(source, dict):
+        yield from _parameters(source.values())
+    elif isinstance(source, Iterable) and not isinstance(source, str | ms.Tensor):
+        for item in source:
+            yield from _parameters(item)
