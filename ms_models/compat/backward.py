@@ -1,8 +1,8 @@
 """`loss.backward()` for MindSpore: differentiate a forward function and add the gradients to `parameter.grad`.
 
-MindSpore differentiates functions, not losses. The forward part of a training loop becomes a function, `backward_of` wraps it
-once, and each call of the result is what `forward; loss.backward()` was: gradients are *added* to the `.grad` of the parameters,
-where `zero_grad`, gradient clipping and `optimizer.step` find them.
+MindSpore differentiates functions, not losses. The forward part of a training loop becomes a function, `backward_of`
+wraps it once, and each call of the result is what `forward; loss.backward()` was: gradients are *added* to the `.grad`
+of the parameters, where `zero_grad`, gradient clipping and `optimizer.step` find them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,11 +13,11 @@ from mindspore import nn
 
 
 def backward_of(forward: Callable[..., Any], *sources: Any) -> Callable[..., Any]:
-    """A function that runs `forward` and adds the gradients of its first result to the trainable parameters of `sources`.
+    """A function that runs `forward` and adds the gradients of its loss to the trainable parameters of `sources`.
 
     Args:
         forward: returns the scalar loss, or a tuple that starts with it.
-        sources: cells, optimizers, parameters, or containers of these; parameters that two of them share are taken once.
+        sources: cells, optimizers, parameters, or containers of these; shared parameters count once.
 
     Returns:
         A function with the arguments and the results of `forward`.
