@@ -1,0 +1,37 @@
+# `make demo` and `make test` do all the set-up themselves: a virtual environment, the pinned packages, then the job.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+DEMO_OUT ?= demo_out
+
+.PHONY: demo test lint test-fast test-slow install clean
+
+demo: $(READY)
+	PATH="$(abspath $(BIN)):$$PATH" python samples/demo.py --out $(DEMO_OUT)
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-fast: lint
+	$(BIN)/python -m pytest -m "not slow and not multi_process"
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+install: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v == (3, 11) else f"msmigrate needs Python 3.11 (MindSpore 2.10 wheels), this is {v[0]}.{v[1]}: call make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+clean:
+	rm -rf $(VENV) $(DEMO_OUT) build *.egg-info
