@@ -1,0 +1,61 @@
+"""The table of rows: every YAML file of this folder, read once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+from mappings.api.row import Row, parse_row
+
+HERE = Path(__file__).parent
+
+
+class ApiTable:
+    """Rows by torch name; the overloads of a name keep their file order."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        grouped: dict[str, list[Row]] = {}
+        for row in rows:
+            grouped.setdefault(row.name, []).append(row)
+        self._rows: Mapping[str, tuple[Row, ...]] = {name: tuple(group) for name, group in grouped.items()}
+
+    def rows(self, name: str) -> tuple[Row, ...]:
+        """Overloads of a name; empty when the table does not know it."""
+        return self._rows.get(name, ())
+
+    def names(self) -> frozenset[str]:
+        """Every name that has a row."""
+        return frozenset(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        for group in self._rows.values():
+            yield from group
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows of one file.
+
+    Raises:
+        ValueError: the file is no list of rows, or a row breaks the schema; the message names file and row.
+    """
+    # CSafeLoader parses the same language about ten times faster and is part of every binary wheel of PyYAML.
+    entries = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    if not isinstance(entries, list):
+        raise ValueError(f"{path.name}: a table file is a list of rows, not {type(entries).__name__}")
+    return [parse_row(entry, f"{path.name}: row {number}") for number, entry in enumerate(entries, 1)]
+
+
+@functools.cache
+def load_table(directory: Path = HERE) -> ApiTable:
+    """Read all `*.yaml` files of a directory (default: the shipped table).
+
+    Raises:
+        ValueError: schema fault; the message names file and row.
+    """
+    return ApiTable(row for path in sorted(directory.glob("*.yaml")) for row in read_rows(path))
