@@ -1,0 +1,1 @@
+"""Judges a model directory, a run configuration and a machine before anything expensive starts."""

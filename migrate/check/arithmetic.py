@@ -1,0 +1,125 @@
+"""C41x: the sizes in `config.json` can belong to one model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mappings.errors import UserError
+from migrate.check.codes import finding
+from migrate.check.subject import Subject
+from migrate.check.tally import Tally
+from migrate.report import Finding
+
+FILE = "config.json"
+# From here on an epsilon is no rounding guard any more: activations have a mean square around 1.
+LARGEST_EPS = 1e-2
+
+
+def dimensions_are_whole(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """Every dimension the family needs is a positive whole number, every switch a boolean."""
+    if subject.family is None:
+        return
+    for source in subject.family.dimensions.values():
+        tally.add()
+        field = source["field"]
+        value = subject.config.get(field)
+        if value is None and "default" not in source:
+            yield finding("C414", f"{field} is missing", file=FILE, field=field)
+        elif value is not None and (type(value) is not int or value < 1):
+            yield finding("C414", f"{field} is {value!r}, no positive whole number", file=FILE, field=field)
+    for name, source in subject.family.flags.items():
+        tally.add()
+        try:
+            subject.family.flag(subject.config, name)
+        except UserError as error:
+            yield finding("C414", str(error), file=FILE, field=source["field"])
+
+
+def heads_fit(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """Query heads are a multiple of key/value heads, and divide the hidden size where no head size is given."""
+    heads, kv_heads, hidden = (_size(subject, name) for name in HEAD_FIELDS)
+    if heads and kv_heads:
+        tally.add()
+        if heads % kv_heads:
+            message = f"num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}"
+            yield finding("C410", message, file=FILE, field="num_key_value_heads")
+    if heads and hidden and subject.config.get("head_dim") is None:
+        tally.add()
+        if hidden % heads:
+            message = f"hidden_size {hidden} is no multiple of num_attention_heads {heads}, and head_dim is not set"
+            yield finding("C411", message, file=FILE, field="hidden_size")
+
+
+def head_size_is_usable(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """The head size is even, for RoPE."""
+    heads, _, hidden = (_size(subject, name) for name in HEAD_FIELDS)
+    given = _size(subject, "head_dim")
+    derived = hidden // heads if heads and hidden and hidden % heads == 0 else None
+    size = given or derived
+    if size is None:
+        return
+    tally.add()
+    if size % 2:
+        yield finding("C413", f"head_dim is {size}", file=FILE, field="head_dim")
+    if given is not None and given != derived and heads and hidden:
+        message = f"head_dim is {given}, hidden_size / num_attention_heads is {hidden / heads:g}"
+        yield finding("C412", message, file=FILE, field="head_dim")
+
+
+def epsilon_is_small(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """`rms_norm_eps` is a small positive number."""
+    tally.add()
+    value = subject.config.get("rms_norm_eps")
+    if value is None:
+        return  # loaders agree on 1e-6
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < LARGEST_EPS:
+        yield finding("C415", f"rms_norm_eps is {value!r}", file=FILE, field="rms_norm_eps")
+
+
+def no_dropout(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """Dropout is off."""
+    for name in ("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop"):
+        value = subject.config.get(name)
+        if value is not None:
+            tally.add()
+            if value:
+                yield finding("C416", f"{name} is {value}", file=FILE, field=name)
+
+
+def activation_is_known(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """The activation is one ms_models has."""
+    tally.add()
+    value = subject.config.get("hidden_act", "silu")
+    if value not in ("silu", "swish"):
+        yield finding("C419", f"hidden_act is {value!r}", file=FILE, field="hidden_act")
+
+
+def architecture_fits_family(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """`architectures` names a class of the family that `model_type` names."""
+    named = subject.config.get("architectures")
+    if subject.family is None or not isinstance(named, list) or not named:
+        return
+    tally.add()
+    known = subject.family.architectures
+    if not any(name in known for name in named):
+        message = f"architectures is {named}, model_type {subject.config['model_type']!r} has {', '.join(known)}"
+        yield finding("C417", message, file=FILE, field="architectures")
+
+
+HEAD_FIELDS = ("num_attention_heads", "num_key_value_heads", "hidden_size")
+
+
+def _size(subject: Subject, name: str) -> int | None:
+    value = subject.config.get(name)
+    return value if type(value) is int and value > 0 else None
+
+
+ASSERTIONS = (
+    dimensions_are_whole,
+    heads_fit,
+    head_size_is_usable,
+    epsilon_is_small,
+    no_dropout,
+    activation_is_known,
+    architecture_fits_family,
+)

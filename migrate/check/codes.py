@@ -1,0 +1,48 @@
+"""The codes of `check` and `doctor`, read from `codes.yaml`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from migrate.report import Finding, Severity
+
+TABLE = Path(__file__).with_name("codes.yaml")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a code stands for."""
+
+    severity: Severity
+    title: str
+    why: str
+    fix: str
+
+
+@cache
+def rules() -> dict[str, Rule]:
+    """Every rule by its code.
+
+    Raises:
+        TypeError, ValueError: the table is malformed, which is a defect of msmigrate.
+    """
+    body = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return {code: Rule(**{**row, "severity": Severity(row["severity"])}) for code, row in body.items()}
+
+
+def finding(
+    code: str,
+    message: str,
+    *,
+    file: str | None = None,
+    field: str | None = None,
+    tensor: str | None = None,
+    fix: str | None = None,
+) -> Finding:
+    """A finding with the severity and reasons of its code; `fix` replaces the general advice by a better one."""
+    rule = rules()[code]
+    return Finding(code, rule.severity, message, rule.why, fix or rule.fix, file=file, field=field, tensor=tensor)

@@ -1,0 +1,87 @@
+"""`msmigrate check`: every assertion on one model directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from migrate.check import arithmetic, layout, positions, round_trip, special_ids, tensors, vocabulary
+from migrate.check.subject import Subject, read_subject
+from migrate.check.tally import Assertion, Tally
+from migrate.report import Finding, Report, Severity, Stage, Verdict
+
+TOPICS: tuple[tuple[str, tuple[Assertion, ...]], ...] = (
+    ("vocabulary", vocabulary.ASSERTIONS),
+    ("special ids", special_ids.ASSERTIONS),
+    ("positions", positions.ASSERTIONS),
+    ("arithmetic", arithmetic.ASSERTIONS),
+    ("tensors", tensors.ASSERTIONS),
+    ("layout", layout.ASSERTIONS),
+    ("round trip", round_trip.ASSERTIONS),
+)
+# Shapes and layouts derived from contradictory sizes would only repeat the contradiction in other words.
+NEED_SOUND_SIZES = ("tensors", "layout")
+
+
+def check(model_dir: Path, *, run: Path | None = None) -> Report:
+    """Judges a Hugging Face model directory, optionally against the run configuration that will use it.
+
+    Needs no torch, no MindSpore and no accelerator. Each topic is a stage that counts its comparisons.
+
+    Args:
+        model_dir: directory with `config.json`, and whatever else belongs to the model.
+        run: run configuration (YAML) with `data` and `layout` sections.
+
+    Raises:
+        UserError: there is no model directory, no readable `config.json`, or no readable run configuration.
+    """
+    subject = read_subject(model_dir, run)
+    report = Report("check", str(model_dir), findings=list(subject.findings), facts=_facts(subject))
+    sound = True
+    for name, assertions in TOPICS:
+        if name in NEED_SOUND_SIZES and not sound:
+            report.stages.append(Stage(name, Verdict.SKIPPED, "the sizes in config.json contradict each other"))
+            continue
+        findings, stage = _judge(subject, name, assertions)
+        report.findings += findings
+        report.stages.append(stage)
+        if name == "arithmetic":
+            sound = stage.verdict is not Verdict.FAIL
+    return report
+
+
+def _judge(subject: Subject, name: str, assertions: tuple[Assertion, ...]) -> tuple[list[Finding], Stage]:
+    tally = Tally()
+    findings = [finding for assertion in assertions for finding in assertion(subject, tally)]
+    errors = sum(finding.severity is Severity.ERROR for finding in findings)
+    if errors:
+        return findings, Stage(name, Verdict.FAIL, f"{errors} errors", tally.compared)
+    if not tally.compared:
+        return findings, Stage(name, Verdict.SKIPPED, _why_skipped(subject, name))
+    return findings, Stage(name, Verdict.PASS, f"{tally.compared} comparisons", tally.compared)
+
+
+def _why_skipped(subject: Subject, name: str) -> str:
+    if name == "layout" and subject.run is None:
+        return "no run configuration given"
+    if name == "round trip" and subject.tokenizer is not None:
+        return "the tokenizers library is not installed"
+    if name in ("tensors", "layout") and subject.family is None:
+        return "the model family is unknown"
+    return "nothing to compare: see the findings above"
+
+
+def _facts(subject: Subject) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "model_type": subject.config.get("model_type"),
+        "family": subject.family.name if subject.family else None,
+        "vocab_size": subject.config.get("vocab_size"),
+    }
+    if subject.tokenizer is not None:
+        facts["tokenizer_length"] = subject.tokenizer.length
+    if subject.tensors is not None:
+        facts["tensors"] = len(subject.tensors)
+        facts["files"] = len({entry.path for entry in subject.tensors.values()})
+        facts["bytes"] = sum(entry.nbytes for entry in subject.tensors.values())
+    if subject.run_path is not None:
+        facts["run"] = str(subject.run_path)
+    return facts

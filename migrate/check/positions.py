@@ -1,0 +1,135 @@
+"""C40x: context length and rotary parameters. Reads the spellings of transformers 4 and 5."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+from migrate.check.codes import finding
+from migrate.check.subject import Subject
+from migrate.check.tally import Tally
+from migrate.report import Finding
+
+FILE = "config.json"
+# Rules of transformers' rope utilities, and the fields each cannot do without.
+ROPE_TYPES: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": ("factor",),
+    "longrope": ("short_factor", "long_factor"),
+}
+# What ms_models computes; tests/check holds this against ms_models itself.
+SUPPORTED_ROPE = ("default", "llama3")
+
+
+def positions_are_given(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """`max_position_embeddings` is a positive whole number."""
+    tally.add()
+    value = subject.config.get("max_position_embeddings")
+    if type(value) is not int or value < 1:
+        yield finding("C401", f"max_position_embeddings is {value!r}", file=FILE, field="max_position_embeddings")
+
+
+def sequence_fits_positions(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """The run's sequences are no longer than the model's positions."""
+    limit = subject.config.get("max_position_embeddings")
+    sources = [
+        ("data.seq_length", subject.section("data").get("seq_length")),
+        ("data.json: seq_length", (subject.data or {}).get("seq_length")),
+    ]
+    for field, length in sources:
+        if type(length) is int and type(limit) is int and limit > 0:
+            tally.add()
+            if length > limit:
+                message = f"{field} is {length}, max_position_embeddings is {limit}"
+                yield finding("C402", message, file=FILE, field="max_position_embeddings")
+
+
+def rope_base_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """There is one positive `rope_theta`."""
+    tally.add()
+    old, new = subject.config.get("rope_theta"), rope_parameters(subject.config).get("rope_theta")
+    if old is None and new is None:
+        yield finding("C409", "neither rope_theta nor rope_parameters.rope_theta is set", file=FILE, field="rope_theta")
+    for field, value in (("rope_theta", old), ("rope_parameters.rope_theta", new)):
+        if value is not None and (not _is_number(value) or value <= 0):
+            yield finding("C403", f"{field} is {value!r}", file=FILE, field=field)
+            return
+    if old is not None and new is not None and old != new:
+        message = f"rope_theta is {old}, rope_parameters.rope_theta is {new}"
+        yield finding("C403", message, file=FILE, field="rope_theta")
+
+
+def rope_scaling_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """The rotary rule is known, complete, plausible and one that ms_models computes."""
+    tally.add()
+    rope = rope_parameters(subject.config)
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in ROPE_TYPES:
+        known = ", ".join(ROPE_TYPES)
+        yield finding("C404", f"rope_type is {kind!r}; known are {known}", file=FILE, field="rope_type")
+        return
+    for name in ROPE_TYPES[kind]:
+        tally.add()
+        value = rope.get(name)
+        numbers = value if isinstance(value, list) and value else [value]
+        if not all(_is_number(number) and number > 0 for number in numbers):
+            message = f"rope_type {kind!r} needs {name}, found {value!r}"
+            yield finding("C405", message, file=FILE, field=f"rope_parameters.{name}")
+            return
+    yield from _plausible(subject, rope)
+    if kind not in SUPPORTED_ROPE:
+        supported = " and ".join(SUPPORTED_ROPE)
+        yield finding("C407", f"rope_type is {kind!r}; ms_models has {supported}", file=FILE, field="rope_type")
+
+
+def attention_is_full(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """No sliding window is switched on."""
+    tally.add()
+    config = subject.config
+    # Qwen2 keeps a window size even where use_sliding_window is false; Mistral-style files have the size alone.
+    window = config.get("sliding_window")
+    layers = config.get("layer_types")
+    sliding = isinstance(layers, list) and "sliding_attention" in layers
+    if sliding or config.get("use_sliding_window", window is not None):
+        message = f"sliding_window is {window}, and switched on"
+        yield finding("C408", message, file=FILE, field="layer_types" if sliding else "sliding_window")
+
+
+def rope_parameters(config: dict[str, Any]) -> dict[str, Any]:
+    """The rotary settings of a `config.json`, wherever it keeps them; empty where it has none."""
+    for name in ("rope_parameters", "rope_scaling"):
+        value = config.get(name)
+        if isinstance(value, dict):
+            return value
+    return {}
+
+
+def _plausible(subject: Subject, rope: dict[str, Any]) -> Iterator[Finding]:
+    factor, original = rope.get("factor"), rope.get("original_max_position_embeddings")
+    limit = subject.config.get("max_position_embeddings")
+    if _is_number(factor) and factor < 1:
+        yield finding("C406", f"RoPE factor is {factor}", file=FILE, field="rope_parameters.factor")
+    if type(original) is int and type(limit) is int and original > limit:
+        message = f"original_max_position_embeddings {original} is above max_position_embeddings {limit}"
+        yield finding("C406", message, file=FILE, field="rope_parameters.original_max_position_embeddings")
+    low, high = rope.get("low_freq_factor"), rope.get("high_freq_factor")
+    if _is_number(low) and _is_number(high) and low >= high:
+        message = f"low_freq_factor {low} is not below high_freq_factor {high}"
+        yield finding("C406", message, file=FILE, field="rope_parameters.low_freq_factor")
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+ASSERTIONS = (
+    positions_are_given,
+    sequence_fits_positions,
+    rope_base_is_sound,
+    rope_scaling_is_sound,
+    attention_is_full,
+)

@@ -1,0 +1,129 @@
+"""Everything `check` reads, read once: the files of a model directory, and of a run if one is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mappings.errors import UserError
+from mappings.families import Family, family_for_config
+from mappings.formats.hf_directory import INDEX, SINGLE, read_config, read_json, read_tensors
+from mappings.formats.safetensors import TensorEntry
+from migrate.check.codes import finding
+from migrate.check.tokenizer import Tokenizer, parse_tokenizer
+from migrate.report import Finding
+
+SIDE_FILES = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+
+@dataclass
+class Subject:
+    """A model directory as read from disk. What could not be read is None, and `findings` says why."""
+
+    directory: Path
+    config: dict[str, Any]
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The side files that exist, by name."""
+    tokenizer: Tokenizer | None = None
+    family: Family | None = None
+    tensors: dict[str, TensorEntry] | None = None
+    run: dict[str, Any] | None = None
+    """The run configuration, as plain data."""
+    run_path: Path | None = None
+    data: dict[str, Any] | None = None
+    """`data.json` of the prepared data set that the run names."""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def vocab_size(self) -> int | None:
+        """`vocab_size` if it is a positive whole number; anything else is reported by the arithmetic topic."""
+        value = self.config.get("vocab_size")
+        return value if type(value) is int and value > 0 else None
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A section of the run configuration; empty where there is none."""
+        value = (self.run or {}).get(name)
+        return value if isinstance(value, dict) else {}
+
+
+def read_subject(directory: Path, run: Path | None = None) -> Subject:
+    """Reads a model directory.
+
+    Raises:
+        UserError: no directory or no readable `config.json`, or an unreadable run configuration. Any other unreadable
+            file becomes a finding.
+    """
+    subject = Subject(directory, read_config(directory))
+    for name in SIDE_FILES:
+        if (directory / name).is_file():
+            try:
+                subject.files[name] = read_json(directory / name)
+            except UserError as error:
+                subject.findings.append(finding("C208", str(error), file=name))
+    _read_tokenizer(subject)
+    try:
+        subject.family = family_for_config(subject.config)
+    except UserError as error:
+        subject.findings.append(finding("C418", str(error), file="config.json", field="model_type"))
+    _read_tensors(subject)
+    if run is not None:
+        subject.run, subject.run_path = _read_run(run), run
+        _read_data(subject)
+    return subject
+
+
+def _read_tokenizer(subject: Subject) -> None:
+    path = subject.directory / "tokenizer.json"
+    if not path.is_file():
+        subject.findings.append(finding("C207", "tokenizer.json: no such file", file=path.name))
+        return
+    try:
+        subject.tokenizer = parse_tokenizer(read_json(path))
+    except UserError as error:
+        subject.findings.append(finding("C208", str(error), file=path.name))
+
+
+def _read_tensors(subject: Subject) -> None:
+    directory = subject.directory
+    if not any((directory / name).is_file() for name in (INDEX, SINGLE)) and not any(directory.glob("*.safetensors")):
+        what = "only pickled weights (.bin)" if any(directory.glob("*.bin")) else "no weights"
+        subject.findings.append(finding("C428", f"{what} in the directory"))
+        return
+    try:
+        subject.tensors = read_tensors(directory)
+    except UserError as error:
+        subject.findings.append(finding("C427", str(error)))
+    except OSError as error:
+        subject.findings.append(finding("C427", f"{error.filename}: cannot be read ({error.strerror})"))
+
+
+def _read_run(path: Path) -> dict[str, Any]:
+    try:
+        body = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        first = " ".join(str(error).split())
+        raise UserError(f"{path}: not valid YAML ({first})") from error
+    if not isinstance(body, dict):
+        raise UserError(f"{path}: must hold a mapping of sections, found {type(body).__name__}")
+    return body
+
+
+def _read_data(subject: Subject) -> None:
+    source = subject.section("data").get("path")
+    if not isinstance(source, str):
+        return
+    folder = Path(source)
+    if not folder.is_absolute() and subject.run_path is not None and not folder.is_dir():
+        folder = subject.run_path.parent / source
+    if not folder.is_dir():
+        subject.findings.append(finding("C605", f"data.path {source!r}: no such directory", field="data.path"))
+        return
+    try:
+        subject.data = read_json(folder / "data.json")
+    except UserError as error:
+        subject.findings.append(finding("C605", str(error), field="data.path"))

@@ -1,0 +1,191 @@
+"""C42x and C43x: the stored tensors are exactly those that `config.json` implies. Reads headers, not data."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from mappings.families import Family, Parameter
+from mappings.formats.safetensors import TensorEntry
+from migrate.check.codes import finding
+from migrate.check.subject import Subject
+from migrate.check.tally import Tally
+from migrate.check.vocabulary import EMBEDDING, HEAD
+from migrate.report import Finding
+
+FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+LAYER = re.compile(r"\.layers\.(\d+)\.")
+CHUNK = 4 << 20
+
+
+def layers_are_all_there(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """The file holds as many layers as `num_hidden_layers` says."""
+    family, tensors = _ready(subject)
+    if family is None:
+        return
+    tally.add()
+    expected, stored = family.dims(subject.config)["layers"], _stored_layers(tensors)
+    if stored != set(range(expected)):
+        message = f"num_hidden_layers is {expected}, the weights hold layers {_ranges(stored) or 'none'}"
+        yield finding("C430", message, file="config.json", field="num_hidden_layers")
+
+
+def nothing_is_missing(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """Every parameter of the model is stored."""
+    family, tensors = _ready(subject)
+    if family is None:
+        return
+    layers = _stored_layers(tensors)
+    expected = {p.name: p for p in family.parameters(subject.config) if p.layer is None or p.layer in layers}
+    tally.add(len(expected))
+    missing = [name for name in expected if name not in tensors]
+    if HEAD in missing:
+        missing.remove(HEAD)
+        yield finding(
+            "C425", f"tie_word_embeddings is false, {HEAD} is not stored", field="tie_word_embeddings", tensor=HEAD
+        )
+    for pattern, where in _grouped(missing):
+        yield finding("C420", f"{pattern} is not stored{where}", tensor=pattern)
+
+
+def nothing_is_unexpected(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """Every stored tensor belongs to the model."""
+    family, tensors = _ready(subject)
+    if family is None:
+        return
+    layers = family.dims(subject.config)["layers"]
+    expected = {parameter.name for parameter in family.parameters(subject.config)}
+    tally.add(len(tensors))
+    # Layers beyond num_hidden_layers are one finding of their own (C430).
+    strangers = [
+        n for n in tensors if n not in expected and not family.is_ignored(n, subject.config) and _layer(n) < layers
+    ]
+    for pattern, where in _grouped(strangers):
+        yield finding("C421", f"{pattern} is stored{where}, the model has no such parameter", tensor=pattern)
+
+
+def shapes_fit(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """Every tensor has the shape its dimensions give. Vocabulary rows are the vocabulary topic's."""
+    family, tensors = _ready(subject)
+    if family is None:
+        return
+    wrong: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = defaultdict(list)
+    for parameter in family.parameters(subject.config):
+        entry = tensors.get(parameter.name)
+        if entry is None:
+            continue
+        tally.add()
+        if not _shape_fits(parameter, entry):
+            wrong[_pattern(parameter.name), entry.shape, parameter.shape].append(parameter.name)
+    for (pattern, found, expected), names in wrong.items():
+        where = _grouped(names)[0][1]
+        yield finding(
+            "C422", f"{pattern} has shape {list(found)}{where}, config.json gives {list(expected)}", tensor=pattern
+        )
+
+
+def tied_copy_is_equal(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """A tied model that stores lm_head too stores the embedding twice."""
+    tensors = subject.tensors or {}
+    head = tensors.get(HEAD)
+    source = subject.family.tied_to(HEAD, subject.config) if subject.family and head else None
+    if head is None or source not in tensors:
+        return
+    tally.add()
+    if not _same_bytes(head, tensors[source]):
+        message = f"tie_word_embeddings is true, but {HEAD} and {source} hold different values"
+        yield finding("C426", message, file="config.json", field="tie_word_embeddings", tensor=HEAD)
+
+
+def dtypes_are_plain(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """All tensors have one floating dtype, the one `config.json` names."""
+    family, tensors = _ready(subject)
+    if family is None:
+        return
+    parameters = [p.name for p in family.parameters(subject.config) if p.name in tensors]
+    counts = Counter(tensors[name].dtype for name in parameters)
+    tally.add(len(parameters))
+    listed = ", ".join(f"{dtype} ({number})" for dtype, number in counts.most_common())
+    for dtype in counts:
+        if dtype not in FLOATS:
+            example = next(name for name in parameters if tensors[name].dtype == dtype)
+            yield finding("C429", f"{counts[dtype]} tensors are {dtype}, e.g. {example}", tensor=example)
+            return
+    if len(counts) > 1:
+        yield finding("C423", f"dtypes in the weights: {listed}")
+        return
+    named = subject.config.get("dtype", subject.config.get("torch_dtype"))
+    if counts and isinstance(named, str):
+        stored = FLOATS[next(iter(counts))]
+        if named.removeprefix("torch.") != stored:
+            field = "dtype" if "dtype" in subject.config else "torch_dtype"
+            yield finding("C424", f"{field} is {named!r}, the weights are {stored}", file="config.json", field=field)
+
+
+def _ready(subject: Subject) -> tuple[Family | None, Mapping[str, TensorEntry]]:
+    return (subject.family, subject.tensors) if subject.family and subject.tensors is not None else (None, {})
+
+
+def _shape_fits(parameter: Parameter, entry: TensorEntry) -> bool:
+    if parameter.name in (EMBEDDING, HEAD) and len(entry.shape) == 2:
+        return entry.shape[1] == parameter.shape[1]
+    return entry.shape == parameter.shape
+
+
+def _layer(name: str) -> int:
+    match = LAYER.search(name)
+    return int(match.group(1)) if match else -1
+
+
+def _stored_layers(tensors: Iterable[str]) -> set[int]:
+    return {_layer(name) for name in tensors} - {-1}
+
+
+def _pattern(name: str) -> str:
+    return LAYER.sub(".layers.{layer}.", name)
+
+
+def _grouped(names: Iterable[str]) -> list[tuple[str, str]]:
+    """(pattern, " in layers 0-3") for names that differ only in their layer, so that one cause is one finding."""
+    groups: dict[str, set[int]] = defaultdict(set)
+    for name in names:
+        groups[_pattern(name)].add(_layer(name))
+    return [(pattern, f" in layers {_ranges(layers)}" if layers != {-1} else "") for pattern, layers in groups.items()]
+
+
+def _ranges(numbers: set[int]) -> str:
+    """`0-3, 7` for {0, 1, 2, 3, 7}."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _same_bytes(left: TensorEntry, right: TensorEntry) -> bool:
+    if (left.dtype, left.nbytes) != (right.dtype, right.nbytes):
+        return False
+    with left.path.open("rb") as a, right.path.open("rb") as b:
+        a.seek(left.offset, os.SEEK_SET)
+        b.seek(right.offset, os.SEEK_SET)
+        rest = left.nbytes
+        while rest:
+            size = min(rest, CHUNK)
+            if a.read(size) != b.read(size):
+                return False
+            rest -= size
+    return True
+
+
+ASSERTIONS = (
+    layers_are_all_there,
+    nothing_is_missing,
+    nothing_is_unexpected,
+    shapes_fit,
+    tied_copy_is_equal,
+    dtypes_are_plain,
+)

@@ -1,0 +1,108 @@
+"""A report on the terminal: stages, findings grouped by code, and the outcome in the last line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from migrate.report.model import Finding, Report, Severity, Verdict
+
+VERDICT_STYLE = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "bold red",
+    Verdict.SKIPPED: "dim",
+    Verdict.COULD_NOT_RUN: "bold yellow",
+}
+SEVERITY_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+OUTCOME = {0: "[green]clean[/]", 1: "[bold red]findings or mismatch[/]", 2: "[bold yellow]could not run[/]"}
+PER_CODE = 5
+
+
+def render(report: Report, console: Console, *, per_code: int = PER_CODE) -> None:
+    """Prints a report.
+
+    Args:
+        report: what to show.
+        console: where to; colours follow its settings.
+        per_code: how many findings of one code are listed before the rest is only counted. JSON and HTML have all.
+    """
+    console.print(f"[bold]{escape(report.command)}[/] {escape(report.subject)}", soft_wrap=True)
+    if report.stages:
+        console.print(_stages(report))
+    for findings in _by_code(report.findings).values():
+        _group(findings, console, per_code)
+    _facts(report, console)
+    console.print(f"{OUTCOME[report.exit_code]}: {_summary(report)}", soft_wrap=True)
+
+
+def location(finding: Finding) -> str:
+    """Where a finding is: `file:line`, tensor and field, as far as known."""
+    place = f"{finding.file}:{finding.line}" if finding.file and finding.line else finding.file or ""
+    return " ".join(part for part in (place, finding.tensor, finding.field) if part)
+
+
+def figure(value: object) -> str:
+    """A figure for a person: floats in six digits, large whole numbers grouped."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _stages(report: Report) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("stage", "verdict"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("compared", justify="right", no_wrap=True)
+    table.add_column("")
+    for stage in report.stages:
+        figures = ", ".join(f"{name} {figure(value)}" for name, value in stage.figures.items())
+        text = stage.message + (f" ({figures})" if figures else "")
+        verdict = f"[{VERDICT_STYLE[stage.verdict]}]{stage.verdict.value.replace('_', ' ')}[/]"
+        compared = "" if stage.compared is None else f"{stage.compared:,}"
+        table.add_row(escape(stage.name), verdict, compared, escape(text))
+    return table
+
+
+def _by_code(findings: list[Finding]) -> dict[str, list[Finding]]:
+    order = {severity: index for index, severity in enumerate(Severity)}
+    groups: dict[str, list[Finding]] = defaultdict(list)
+    for finding in sorted(findings, key=lambda item: (order[item.severity], item.code)):
+        groups[finding.code].append(finding)
+    return groups
+
+
+def _group(findings: list[Finding], console: Console, per_code: int) -> None:
+    first = findings[0]
+    console.print(
+        f"\n[{SEVERITY_STYLE[first.severity]}]{first.severity.value} {escape(first.code)}[/]  {escape(first.why)}"
+    )
+    for finding in findings[:per_code]:
+        where = location(finding)
+        console.print(f"  {escape(where + ': ' if where else '')}{escape(finding.message)}", soft_wrap=True)
+    if len(findings) > per_code:
+        console.print(f"  [dim]and {len(findings) - per_code} more of {escape(first.code)}[/]")
+    for fix in dict.fromkeys(finding.fix for finding in findings[:per_code]):
+        console.print(f"  fix: {escape(fix)}", soft_wrap=True)
+
+
+def _facts(report: Report, console: Console) -> None:
+    plain = {name: value for name, value in report.facts.items() if not isinstance(value, dict | list)}
+    if plain:
+        line = ", ".join(f"{name} {figure(value)}" for name, value in plain.items())
+        console.print(f"\n[dim]{escape(line)}[/]", soft_wrap=True)
+
+
+def _summary(report: Report) -> str:
+    counts = [
+        f"{sum(stage.verdict is verdict for stage in report.stages)} {verdict.value.replace('_', ' ')}"
+        for verdict in Verdict
+    ]
+    stages = ", ".join(text for text in counts if not text.startswith("0 "))
+    severities = [f"{sum(f.severity is severity for f in report.findings)} {severity.value}s" for severity in Severity]
+    findings = ", ".join(text for text in severities if not text.startswith("0 "))
+    return "; ".join(part for part in (f"stages {stages}" if stages else "", findings or "no findings") if part)
