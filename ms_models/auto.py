@@ -1,0 +1,60 @@
+"""`AutoModelForCausalLM`: the right model for a checkpoint directory, and the registry behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mappings.errors import UserError
+from mappings.families import family_for_config
+from mappings.formats.hf_directory import read_config
+from ms_models.families.causal_lm import CausalLM
+from ms_models.families.llama import LlamaForCausalLM
+from ms_models.families.qwen2 import Qwen2ForCausalLM
+from ms_models.loading import load_weights, open_source
+from ms_models.parallel.mesh import Mesh
+
+_models: dict[str, type[CausalLM]] = {}
+
+
+def register(model_type: str, model: type[CausalLM]) -> None:
+    """Makes `from_pretrained` build `model` for checkpoints of `model_type`.
+
+    Raises:
+        UserError: the type is taken; the message names who registered it.
+    """
+    if (owner := _models.get(model_type)) is not None:
+        raise UserError(
+            f"model_type {model_type!r} is already registered by {owner.__module__}.{owner.__qualname__}; "
+            "give the new model another model_type"
+        )
+    _models[model_type] = model
+
+
+class AutoModelForCausalLM:
+    """Loads language models by the `model_type` of their `config.json`."""
+
+    @staticmethod
+    def from_pretrained(directory: str | Path, mesh: Mesh | None = None) -> CausalLM:
+        """The model in a Hugging Face directory or a sharded checkpoint, as fp32, cut for this rank.
+
+        Args:
+            directory: holds `config.json` and safetensors, or a `manifest.json` whose layout fits the mesh.
+            mesh: this process's place; one process on its own where not given.
+
+        Raises:
+            UserError: unknown family, unsupported setting, layout that does not fit, or tensors that do not match.
+        """
+        path = Path(directory)
+        mesh = mesh or Mesh.single()
+        raw = read_config(path)
+        family = family_for_config(raw, str(path / "config.json"))
+        if (kind := _models.get(raw["model_type"])) is None:
+            raise UserError(f"{path}: no model is registered for model_type {raw['model_type']!r}")
+        source = open_source(path, mesh, family)
+        model = kind(kind.read_config(raw, family), raw, family, mesh)
+        load_weights(model, source, family, raw, path)
+        return model
+
+
+register("llama", LlamaForCausalLM)
+register("qwen2", Qwen2ForCausalLM)

@@ -1,0 +1,89 @@
+"""`DecoderConfig`: what a dense decoder needs to know, read from `config.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mappings.errors import UserError
+from mappings.families import Family
+from ms_models.layers.rotary import RopeConfig
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """Shape and settings of a Llama-like decoder."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    max_position_embeddings: int
+    """Longest sequence the model was made for; not enforced here."""
+    tie_word_embeddings: bool
+    """Whether the output head is the embedding table."""
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    eos_token_ids: tuple[int, ...] = ()
+    """Tokens that end generation."""
+
+    @classmethod
+    def from_json(cls, config: Mapping[str, Any], family: Family, **settings: Any) -> DecoderConfig:
+        """Reads the fields common to all dense decoders; `settings` are a family's own.
+
+        Raises:
+            UserError: a field is missing or odd, or asks for what is not supported.
+        """
+        dims = family.dims(config)
+        activation = config.get("hidden_act", "silu")
+        if activation != "silu":
+            raise UserError(f"config.json: hidden_act {activation!r} is not supported, only 'silu'")
+        if config.get("attention_dropout"):
+            raise UserError("config.json: attention_dropout is not supported; set it to 0.0")
+        if config.get("quantization_config"):
+            raise UserError("config.json: quantized weights are not supported; save the model unquantized first")
+        if dims["heads"] % dims["kv_heads"]:
+            raise UserError(
+                f"config.json: num_key_value_heads={dims['kv_heads']} does not divide "
+                f"num_attention_heads={dims['heads']}"
+            )
+        if dims["head_dim"] % 2:
+            raise UserError(f"config.json: head_dim must be even for rotary positions, found {dims['head_dim']}")
+        return cls(
+            model_type=config["model_type"],
+            vocab_size=dims["vocab"],
+            hidden_size=dims["hidden"],
+            intermediate_size=dims["ffn"],
+            num_hidden_layers=dims["layers"],
+            num_attention_heads=dims["heads"],
+            num_key_value_heads=dims["kv_heads"],
+            head_dim=dims["head_dim"],
+            rms_norm_eps=_positive(config, "rms_norm_eps", 1e-6),
+            rope=RopeConfig.from_json(config),
+            max_position_embeddings=int(_positive(config, "max_position_embeddings", 2048)),
+            tie_word_embeddings=family.flag(config, "tied"),
+            eos_token_ids=_token_ids(config.get("eos_token_id")),
+            **settings,
+        )
+
+
+def _positive(config: Mapping[str, Any], field: str, default: float) -> float:
+    value = config.get(field, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise UserError(f"config.json: {field} must be a positive number, found {value!r}")
+    return value
+
+
+def _token_ids(value: Any) -> tuple[int, ...]:
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(item) is int for item in ids):
+        raise UserError(f"config.json: eos_token_id must be a token id or a list of them, found {value!r}")
+    return tuple(ids)

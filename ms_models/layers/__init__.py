@@ -1,0 +1,1 @@
+"""Layers that model families share: norm, rotary positions, attention."""

@@ -1,0 +1,52 @@
+"""Causal attention with grouped queries, and its mask."""
+
+from __future__ import annotations
+
+import mindspore as ms
+from mindspore import Tensor, ops
+
+LOWEST = -3.4028234663852886e38  # finite: a row with nothing to see becomes uniform instead of NaN
+
+
+def causal_bias(queries: int, keys: int, attention_mask: Tensor | None) -> Tensor:
+    """What is added to attention scores: 0 where a query may look, the lowest fp32 elsewhere.
+
+    Args:
+        queries: number of query positions, the last ones of the keys.
+        keys: number of key positions.
+        attention_mask: `[B, keys]`, nonzero for tokens, 0 for padding on either side; None keeps all.
+
+    Returns:
+        `[B, 1, queries, keys]` fp32; B is 1 without a mask.
+    """
+    position = ops.arange(keys)
+    allowed = (position <= position[keys - queries :].expand_dims(-1)).expand_dims(0)
+    if attention_mask is not None:
+        allowed = ops.logical_and(allowed, (attention_mask != 0).expand_dims(1))
+    return ops.where(allowed, 0.0, LOWEST).astype(ms.float32).expand_dims(1)
+
+
+def grouped_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """`softmax(q k^T / sqrt(D) + bias) v`, where each of K key heads serves `H / K` consecutive query heads.
+
+    The queries of one key head are laid end to end, so keys and values are not repeated.
+
+    Args:
+        q: `[B, S, H, D]`.
+        k: `[B, T, K, D]`.
+        v: `[B, T, K, D]`.
+        bias: `[B, 1, S, T]`, see `causal_bias`.
+
+    Returns:
+        `[B, S, H * D]`. The softmax runs in fp32.
+    """
+    batch, queries, heads, width = q.shape
+    keys, groups = k.shape[1], k.shape[2]
+    each = heads // groups
+    q = (q * width**-0.5).reshape(batch, queries, groups, each, width).transpose(0, 2, 3, 1, 4)
+    q = q.reshape(batch, groups, each * queries, width)
+    scores = ops.matmul(q, k.transpose(0, 2, 3, 1)).astype(ms.float32)
+    scores = scores.reshape(batch, groups, each, queries, keys) + bias.expand_dims(1)
+    weights = ops.softmax(scores, -1).astype(v.dtype).reshape(batch, groups, each * queries, keys)
+    y = ops.matmul(weights, v.transpose(0, 2, 1, 3)).reshape(batch, groups, each, queries, width)
+    return y.transpose(0, 3, 1, 2, 4).reshape(batch, queries, heads * width)

@@ -1,0 +1,77 @@
+"""The two ends of a language model that are cut along the vocabulary: embedding and cross-entropy.
+
+Each rank holds `rows` consecutive tokens. Rows past the vocabulary are padding: no token looks them up, and they take
+no part in the softmax.
+"""
+
+from __future__ import annotations
+
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn, ops
+
+from ms_models.parallel.collectives import GatherFromGroup, ReduceFromGroup
+from ms_models.parallel.mesh import Group
+
+IGNORED = -100  # Hugging Face's label for a position without a target
+LOWEST = -3.4028234663852886e38  # finite, so that no inf - inf can make a NaN
+
+
+class VocabParallelEmbedding(nn.Cell):
+    """Rows of a table by token id; each rank looks up the tokens it holds and the group sums.
+
+    Args:
+        rows: rows per rank, padding included.
+        width: length of a row.
+        group: the ranks the vocabulary is cut over.
+    """
+
+    def __init__(self, rows: int, width: int, group: Group) -> None:
+        super().__init__()
+        self.weight = Parameter(ops.zeros((rows, width), ms.float32), name="weight")
+        self.whole = group.size == 1
+        self.rows = rows
+        self.start = group.index * rows
+        self.reduce = ReduceFromGroup(group)
+
+    def construct(self, ids: Tensor) -> Tensor:
+        if self.whole:
+            return ops.gather(self.weight, ids, 0)
+        local = ids - self.start
+        held = ops.logical_and(local >= 0, local < self.rows)
+        rows = ops.gather(self.weight, ops.where(held, local, 0), 0)
+        return self.reduce(rows * held.astype(rows.dtype).expand_dims(-1))
+
+
+class VocabParallelCrossEntropy(nn.Cell):
+    """Cross-entropy per position, from logits of which each rank holds some columns.
+
+    `loss = log(sum(exp(logits))) - logits[label]`; zero where the label is `IGNORED`. Computed in fp32.
+
+    Args:
+        vocab: size of the real vocabulary.
+        rows: columns per rank, padding included.
+        group: the ranks the vocabulary is cut over.
+    """
+
+    def __init__(self, vocab: int, rows: int, group: Group) -> None:
+        super().__init__()
+        self.rows = rows
+        self.start = group.index * rows
+        self.real = min(max(vocab - self.start, 0), rows)
+        self.reduce = ReduceFromGroup(group)
+        self.gather = GatherFromGroup(group, 0)
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Losses `[N]` fp32 for `logits` `[N, rows]` and integer `labels` `[N]`, ids of the whole vocabulary."""
+        logits = logits.astype(ms.float32)
+        if self.real < self.rows:
+            logits = ops.where(ops.arange(self.rows) < self.real, logits, LOWEST)
+        highest = ops.stop_gradient(logits).max(axis=-1).expand_dims(0)
+        highest = self.gather(highest).max(axis=0)
+        total = self.reduce(ops.exp(logits - highest.expand_dims(-1)).sum(axis=-1))
+        local = labels - self.start
+        held = ops.logical_and(local >= 0, local < self.real)
+        column = ops.where(held, local, 0).astype(ms.int32).expand_dims(-1)
+        target = ops.gather_elements(logits, 1, column).squeeze(-1)
+        target = self.reduce(ops.where(held, target, 0.0))
+        return ops.where(labels == IGNORED, 0.0, ops.log(total) + highest - target)
