@@ -13,6 +13,8 @@ from mappings.errors import UserError
 from mappings.families import Family, Parameter
 from mappings.layout import ParallelLayout
 
+AXIS_NAMES = ("rows", "columns")
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -52,9 +54,11 @@ def check_layout(family: Family, config: Mapping[str, Any], layout: ParallelLayo
             continue
         pieces = parameter.shape[parameter.cut] // parameter.unit
         if pieces % layout.tp:
-            what = f"{pieces} heads" if parameter.unit > 1 else f"{pieces} rows"
+            unit = "heads" if parameter.layer_class == "attention" else AXIS_NAMES[parameter.cut]
             fit = max(n for n in range(1, layout.tp) if pieces % n == 0)
-            raise UserError(f"layout: tp={layout.tp} does not divide the {what} of {parameter.name}; tp={fit} would")
+            raise UserError(
+                f"layout: tp={layout.tp} does not divide the {pieces} {unit} of {parameter.name}; tp={fit} would"
+            )
     if layout.pp * layout.vpp > dims["layers"]:
         raise UserError(f"layout: pp={layout.pp} x vpp={layout.vpp} stages, but the model has {dims['layers']} layers")
 

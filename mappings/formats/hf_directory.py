@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such file") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: bad JSON, bad UTF-8, numbers of thousands of digits
         raise UserError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(value, dict):
         raise UserError(f"{path}: must hold a JSON object, found {type(value).__name__}")
@@ -43,40 +45,80 @@ def read_config(directory: Path) -> dict[str, Any]:
     return read_json(directory / "config.json")
 
 
-def read_tensors(directory: Path) -> dict[str, TensorEntry]:
-    """Every tensor of the directory by name, checked against the index.
+@dataclass(frozen=True)
+class HfFile:
+    """One safetensors file: its tensors in offset order, and its `__metadata__`."""
+
+    entries: tuple[TensorEntry, ...]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class HfWeights:
+    """The weights of a directory: its files by name, and the index without its `weight_map` (None: one file)."""
+
+    files: Mapping[str, HfFile]
+    index: Mapping[str, Any] | None
+
+    @property
+    def tensors(self) -> dict[str, TensorEntry]:
+        """Every tensor by name; names are unique over the files."""
+        return {entry.name: entry for file in self.files.values() for entry in file.entries}
+
+
+def read_weights(directory: Path) -> HfWeights:
+    """Headers of all weights of the directory, checked against the index.
 
     Raises:
-        UserError: no safetensors; an index that leaves the directory, or disagrees with the shards.
+        UserError: no safetensors; an index that leaves the directory, or disagrees with the shards; weights that the
+            index does not name.
     """
     index_path, single = directory / INDEX, directory / SINGLE
     if index_path.is_file():
-        return _read_sharded(directory, index_path)
-    if single.is_file():
-        return {entry.name: entry for entry in read_header(single)[0]}
-    if any(directory.glob("pytorch_model*.bin")):
+        weights = _read_sharded(directory, index_path)
+    elif single.is_file():
+        entries, metadata = read_header(single)
+        weights = HfWeights({SINGLE: HfFile(tuple(entries), metadata)}, None)
+    elif any(directory.glob("pytorch_model*.bin")):
         raise UserError(f"{directory}: holds only pickled weights (.bin); save them as safetensors first")
-    raise UserError(f"{directory}: neither {SINGLE} nor {INDEX} found")
+    else:
+        raise UserError(f"{directory}: neither {SINGLE} nor {INDEX} found")
+    if stray := sorted(path.name for path in directory.glob("model*.safetensors") if path.name not in weights.files):
+        raise UserError(f"{directory}: {', '.join(stray)} belongs to no index; remove it or restore its {INDEX}")
+    return weights
 
 
-def _read_sharded(directory: Path, index_path: Path) -> dict[str, TensorEntry]:
-    weight_map = read_json(index_path).get("weight_map")
+def read_tensors(directory: Path) -> dict[str, TensorEntry]:
+    """Every tensor of the directory by name; see `read_weights`."""
+    return read_weights(directory).tensors
+
+
+def _read_sharded(directory: Path, index_path: Path) -> HfWeights:
+    index = read_json(index_path)
+    weight_map = index.pop("weight_map", None)
     if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
         raise UserError(f"{index_path}: 'weight_map' must map tensor names to file names")
-    tensors: dict[str, TensorEntry] = {}
-    for file in sorted(set(weight_map.values())):
-        if Path(file).name != file:
-            raise UserError(f"{index_path}: file {file!r} is outside the directory")
-        path = directory / file
+    if not weight_map:
+        raise UserError(f"{index_path}: 'weight_map' is empty")
+    files: dict[str, HfFile] = {}
+    owner: dict[str, str] = {}
+    for name in sorted(set(weight_map.values())):
+        if not name or name in (".", "..") or Path(name).name != name or not name.isprintable():
+            raise UserError(f"{index_path}: file {name!r} is outside the directory")
+        path = directory / name
         if not path.is_file():
-            raise UserError(f"{index_path}: names {file!r}, which is missing")
-        for entry in read_header(path)[0]:
-            if entry.name in tensors:
-                raise SafetensorsError(path, f"also stored in {tensors[entry.name].path.name}", entry.name)
-            if weight_map.get(entry.name) != file:
-                raise SafetensorsError(path, f"the index places it in {weight_map.get(entry.name)!r}", entry.name)
-            tensors[entry.name] = entry
-    if missing := sorted(set(weight_map) - set(tensors)):
+            raise UserError(f"{index_path}: names {name!r}, which is missing")
+        entries, metadata = read_header(path)
+        for entry in entries:
+            if entry.name in owner:
+                raise SafetensorsError(path, f"also stored in {owner[entry.name]}", entry.name)
+            if weight_map.get(entry.name) != name:
+                where = weight_map.get(entry.name)
+                problem = "is not in the index" if where is None else f"the index places it in {where!r}"
+                raise SafetensorsError(path, problem, entry.name)
+            owner[entry.name] = name
+        files[name] = HfFile(tuple(entries), metadata)
+    if missing := sorted(set(weight_map) - set(owner)):
         some = ", ".join(missing[:5])
         raise UserError(f"{index_path}: tensors named but stored nowhere: {some} ({len(missing)} in all)")
-    return tensors
+    return HfWeights(files, index)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from mappings.layout import ParallelLayout
 NAME = "manifest.json"
 FORMAT = "msmigrate-sharded-1"
 CHUNK = 4 << 20
+SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def weights_file(rank: int) -> str:
@@ -86,7 +88,7 @@ class Manifest:
         if body.pop("format", None) != FORMAT:
             raise UserError(f"{path}: format is not {FORMAT!r}")
         try:
-            return cls(
+            manifest = cls(
                 family=body["family"],
                 layout=ParallelLayout.from_dict(body["layout"]),
                 weights={int(rank): file for rank, file in body["weights"].items()},
@@ -97,6 +99,30 @@ class Manifest:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path}: malformed ({type(error).__name__}: {error})") from error
+        if problem := manifest._problem():
+            raise UserError(f"{path}: malformed ({problem})")
+        return manifest
+
+    def _problem(self) -> str | None:
+        """What is inconsistent, or None. File names come from outside: none may leave the directory."""
+        if not isinstance(self.family, str):
+            return f"family is {self.family!r}"
+        for what in ("versions", "source", "training"):
+            if not isinstance(getattr(self, what), dict):
+                return f"{what} is no object"
+        for name, record in self.files.items():
+            if not name.isprintable() or Path(name).is_absolute() or not name.strip("/.") or ".." in Path(name).parts:
+                return f"file {name!r} is outside the directory"
+            if type(record.bytes) is not int or record.bytes < 0 or not SHA256.fullmatch(str(record.sha256)):
+                return f"file {name!r}: no size and SHA-256"
+        if set(self.weights) != set(range(self.layout.world_size)):
+            return f"weights are given for ranks {sorted(self.weights)}, the layout has {self.layout.world_size}"
+        for rank, file in self.weights.items():
+            if file not in self.files:
+                return f"rank {rank}: weights file {file!r} is not among the files"
+            if file != self.weights[self.layout.weight_owner(rank)]:
+                return f"rank {rank}: weights file {file!r} is not that of its owner"
+        return None
 
 
 def hash_file(path: Path) -> FileRecord:

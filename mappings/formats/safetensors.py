@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from mappings.errors import UserError
 
 MAX_HEADER_BYTES = 100_000_000
 ALIGNMENT = 8
+MAX_RANK = 64  # no framework has more; keeps the product of hostile shapes cheap
 # Bits per element, in the format's own dtype names.
 DTYPE_BITS = {
     "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
@@ -59,23 +62,12 @@ def read_header(path: Path) -> tuple[list[TensorEntry], dict[str, str]]:
     """Entries in offset order, and the metadata, of one file.
 
     Raises:
-        SafetensorsError: the file breaks the format in any way.
-        OSError: the file cannot be read.
+        SafetensorsError: the file cannot be read, or breaks the format in any way.
     """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        prefix = file.read(8)
-        if len(prefix) < 8:
-            raise SafetensorsError(path, f"only {size} bytes long, too short for a header")
-        length = int.from_bytes(prefix, "little")
-        if length > MAX_HEADER_BYTES:
-            raise SafetensorsError(path, f"header length {length} is over the format's limit of {MAX_HEADER_BYTES}")
-        if 8 + length > size:
-            raise SafetensorsError(path, f"truncated: header of {length} bytes in a file of {size}")
-        raw = file.read(length)
+    raw, size = _read_raw(path)
     header = _parse(path, raw)
     metadata = _metadata(path, header.pop("__metadata__", {}))
-    data_start = 8 + length
+    data_start = 8 + len(raw)
     entries = [_entry(path, name, value, data_start) for name, value in header.items()]
     # Empty tensors share their offset with a neighbour; the shorter comes first so that the tiling below holds.
     entries.sort(key=lambda entry: (entry.offset, entry.nbytes))
@@ -100,6 +92,9 @@ def build_header(
         tensors: (name, dtype, shape) in storage order.
         metadata: strings for `__metadata__`.
 
+    Raises:
+        ValueError: a name occurs twice, a tensor is no whole number of bytes, or the header is over the limit.
+
     Returns:
         The length prefix and JSON, and for each name its (offset from the start of the file, size in bytes).
     """
@@ -107,14 +102,39 @@ def build_header(
     position = 0
     spans = {}
     for name, dtype, shape in tensors:
-        nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
+        nbytes, rest = divmod(math.prod(shape) * DTYPE_BITS[dtype], 8)
+        if rest or name in body:
+            raise ValueError(f"tensor {name!r} occurs twice or is no whole number of bytes")
         body[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, position + nbytes]}
         spans[name] = (position, nbytes)
         position += nbytes
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    if len(text) > MAX_HEADER_BYTES:
+        raise ValueError(f"header of {len(text)} bytes is over the limit of {MAX_HEADER_BYTES}")
     start = 8 + len(text)
     return len(text).to_bytes(8, "little") + text, {name: (start + at, size) for name, (at, size) in spans.items()}
+
+
+def _read_raw(path: Path) -> tuple[bytes, int]:
+    """The JSON of the header, and the size of the file."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+            raise SafetensorsError(path, "is no regular file")
+        size = status.st_size
+        with path.open("rb") as file:
+            prefix = file.read(8)
+            if len(prefix) < 8:
+                raise SafetensorsError(path, f"only {size} bytes long, too short for a header")
+            length = int.from_bytes(prefix, "little")
+            if length > MAX_HEADER_BYTES:
+                raise SafetensorsError(path, f"header length {length} is over the format's limit of {MAX_HEADER_BYTES}")
+            if 8 + length > size:
+                raise SafetensorsError(path, f"truncated: header of {length} bytes in a file of {size}")
+            return file.read(length), size
+    except OSError as error:
+        raise SafetensorsError(path, f"cannot be read ({error.strerror})") from error
 
 
 def _parse(path: Path, raw: bytes) -> dict[str, Any]:
@@ -133,9 +153,10 @@ def _parse(path: Path, raw: bytes) -> dict[str, Any]:
         raise SafetensorsError(path, "header does not start with '{'")
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=pairs, parse_constant=no_constant)
-    except UnicodeDecodeError as error:
-        raise SafetensorsError(path, f"header is not UTF-8 ({error.reason} at byte {error.start})") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+        json.dumps(header, ensure_ascii=False).encode()  # lone surrogates, which \u escapes can smuggle in
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise SafetensorsError(path, f"header is not UTF-8 ({error.reason} at position {error.start})") from error
+    except (ValueError, RecursionError) as error:  # ValueError: bad JSON, and numbers of thousands of digits
         raise SafetensorsError(path, f"header is not valid JSON ({error})") from error
     if not isinstance(header, dict):
         raise SafetensorsError(path, "header is not a JSON object")
@@ -152,7 +173,7 @@ def _entry(path: Path, name: str, value: Any, data_start: int) -> TensorEntry:
     def fail(problem: str) -> SafetensorsError:
         return SafetensorsError(path, problem, name)
 
-    if not name or any(ord(char) < 32 or ord(char) == 127 for char in name):
+    if not name or any(unicodedata.category(char) == "Cc" for char in name):
         raise fail("name is empty or holds control characters")
     if name.startswith("/") or "\\" in name or ".." in name.split("/"):
         raise fail("name would escape a directory")
@@ -164,6 +185,8 @@ def _entry(path: Path, name: str, value: Any, data_start: int) -> TensorEntry:
     for what, numbers in (("shape", shape), ("data_offsets", offsets)):
         if not isinstance(numbers, list) or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
             raise fail(f"{what} must be a list of whole numbers >= 0, found {numbers!r}")
+    if len(shape) > MAX_RANK:
+        raise fail(f"has {len(shape)} axes, more than {MAX_RANK}")
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         raise fail(f"data_offsets must be [begin, end], found {offsets}")
     bits = math.prod(shape) * DTYPE_BITS[dtype]

@@ -1,0 +1,110 @@
+"""An output directory that appears complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mappings.errors import UserError
+from mappings.formats.manifest import fsync_directory
+
+SLACK = 16 << 20  # headers, manifest and directory entries
+# What shows that a directory is a checkpoint, hence may be replaced with `force`.
+MARKS = ("manifest.json", "config.json", "*.safetensors")
+
+
+def check_output(out: Path, source: Path, *, force: bool) -> None:
+    """Refuses an output that would destroy something, before any work.
+
+    Raises:
+        UserError: `out` is a file, a link, the source or a folder around or inside it, or is not empty and may not be
+            replaced.
+    """
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise UserError(f"{out}: exists and is no directory; choose another output")
+    here, there = out.resolve(), source.resolve()
+    if here == there or here in there.parents or there in here.parents:
+        raise UserError(f"{out}: output and source {source} lie inside each other; choose another output")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    if not force:
+        raise UserError(f"{out}: directory is not empty; choose another output or use --force")
+    if not any(next(out.glob(mark), None) for mark in MARKS):
+        raise UserError(f"{out}: holds no checkpoint, so --force does not replace it; choose another output")
+
+
+def check_space(out: Path, needed: int) -> None:
+    """Refuses work that cannot fit on the disk.
+
+    Raises:
+        UserError: free space and need, in bytes.
+    """
+    existing = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    if free < needed + SLACK:
+        raise UserError(f"{out}: needs {needed + SLACK} bytes, the disk has {free} free")
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A temporary directory beside `out` that takes its place when the block ends well, and is removed otherwise.
+
+    An `out` that exists is replaced; `check_output` has decided that it may be.
+
+    Raises:
+        UserError: the directory cannot be made.
+    """
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _beside(out, "tmp")
+        temporary.mkdir()
+    except OSError as error:
+        raise UserError(f"{out}: cannot be created ({error.strerror})") from error
+    try:
+        yield temporary
+        _publish(temporary, out)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def copy_files(files: Sequence[Path], directory: Path) -> None:
+    """Copies small files under their own names, fsynced; a link is copied as the file it leads to.
+
+    Raises:
+        UserError: a file cannot be read or written.
+    """
+    for path in files:
+        try:
+            with path.open("rb") as source, (directory / path.name).open("xb") as target:
+                shutil.copyfileobj(source, target)
+                target.flush()
+                os.fsync(target.fileno())
+        except OSError as error:
+            raise UserError(f"{path}: cannot be copied ({error.strerror})") from error
+
+
+def _publish(temporary: Path, out: Path) -> None:
+    fsync_directory(temporary)
+    if not out.is_dir() or not any(out.iterdir()):
+        temporary.rename(out)  # an empty directory is replaced by rename itself
+        fsync_directory(out.parent)
+        return
+    old = _beside(out, "old")
+    out.rename(old)
+    try:
+        temporary.rename(out)
+    except OSError:
+        old.rename(out)
+        raise
+    fsync_directory(out.parent)
+    shutil.rmtree(old)
+
+
+def _beside(out: Path, purpose: str) -> Path:
+    """A name that nobody uses, hidden so that a crash leaves nothing that looks like a checkpoint."""
+    return out.parent / f".{out.name}.{secrets.token_hex(6)}.{purpose}"
