@@ -1,0 +1,81 @@
+"""Everything known about a repository before anything is changed: trees, names, types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider, ScopeProvider
+
+from mappings.api import ApiTable, load_table
+from migrate.code.flow import FileTypes, infer
+from migrate.code.project import Project, SourceFile
+from migrate.code.resolve import ModuleSymbols, Resolver, module_symbols
+from migrate.code.symbols import Symbols, collect
+from migrate.progress import Tracker, quiet
+
+
+@dataclass(frozen=True)
+class FileAnalysis:
+    """One parsed file."""
+
+    source: SourceFile
+    tree: cst.Module
+    resolver: Resolver
+    types: FileTypes
+    positions: Mapping[cst.CSTNode, CodeRange]
+
+    def line(self, node: cst.CSTNode) -> int:
+        """Line of a node of the original tree, from 1."""
+        return int(self.positions[node].start.line)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The parsed repository."""
+
+    project: Project
+    table: ApiTable
+    symbols: Symbols
+    files: Mapping[str, FileAnalysis]
+    """By module name."""
+    unparsed: Mapping[str, str]
+    """Path -> why the file could not be read."""
+
+
+def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker = quiet) -> Analysis:
+    """Parse every file, resolve names, infer types. A file that cannot be parsed is listed, the rest goes on."""
+    table = load_table() if table is None else table
+    wrappers: dict[str, MetadataWrapper] = {}
+    unparsed: dict[str, str] = {}
+    with track("parsing", len(project.sources)) as advance:
+        for source in project.sources:
+            try:
+                if source.text is None:
+                    raise ValueError(source.fault)
+                wrappers[source.module] = MetadataWrapper(cst.parse_module(source.text), unsafe_skip_copy=True)
+            except cst.ParserSyntaxError as error:
+                unparsed[str(source.path)] = f"line {error.raw_line}: {error.message}"
+            except (ValueError, RecursionError) as error:
+                unparsed[str(source.path)] = str(error)
+            advance(1)
+    symbols = Symbols(table)
+    tops: dict[str, ModuleSymbols] = {}
+    resolvers: dict[str, Resolver] = {}
+    positions: dict[str, Mapping[cst.CSTNode, CodeRange]] = {}
+    with track("resolving names", len(wrappers)) as advance:
+        for source in project.sources:
+            if source.module in wrappers:
+                wrapper = wrappers[source.module]
+                tops[source.module] = module_symbols(project, source, wrapper.module)
+                positions[source.module] = wrapper.resolve(PositionProvider)
+                resolvers[source.module] = Resolver(project, source, wrapper.resolve(ScopeProvider), tops)
+                advance(1)
+    for module, wrapper in wrappers.items():
+        collect(symbols, resolvers[module], wrapper.module)
+    types = infer(symbols, {m: (resolvers[m], w.module) for m, w in wrappers.items()})
+    files = {
+        m: FileAnalysis(resolvers[m].source, w.module, resolvers[m], types[m], positions[m]) for m, w in wrappers.items()
+    }
+    return Analysis(project, table, symbols, files, unparsed)

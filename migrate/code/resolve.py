@@ -1,0 +1,204 @@
+"""Qualified names: what `nn.Linear`, `F.relu` or `GPT` means in a file, followed through the whole repository.
+
+Names are those of the scope analysis, never matched by spelling. A name of the repository is `module.symbol`; imports that
+another module re-exports and module-level aliases (`Tensor = torch.Tensor`) are followed to where they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import libcst as cst
+from libcst.metadata import QualifiedNameSource, Scope, ScopeProvider
+
+from migrate.code.project import Project, SourceFile
+
+
+@dataclass
+class ModuleSymbols:
+    """What the top level of a module binds."""
+
+    imports: dict[str, str] = field(default_factory=dict)
+    """Local name -> absolute dotted name."""
+    aliases: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    """Names assigned once, from a plain dotted name."""
+    definitions: dict[str, cst.ClassDef | cst.FunctionDef] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
+    """Modules imported with a star."""
+
+
+class Resolver:
+    """Qualified names of one file."""
+
+    def __init__(
+        self,
+        project: Project,
+        source: SourceFile,
+        scopes: Mapping[cst.CSTNode, Scope | None],
+        symbols: Mapping[str, ModuleSymbols],
+    ) -> None:
+        self.project, self.source = project, source
+        self._scopes = scopes
+        self._symbols = symbols
+        self._cache: dict[cst.CSTNode, str | None] = {}
+
+    def qualified(self, node: cst.CSTNode) -> str | None:
+        """Absolute dotted name of a Name or Attribute; None for local variables and computed expressions.
+
+        `torch.nn.Linear` for a torch name, `model.GPT` for a class of module `model`, `builtins.len` for a builtin.
+        """
+        if not isinstance(node, cst.Name | cst.Attribute):
+            return None
+        if node not in self._cache:
+            self._cache[node] = self._resolve(node)
+        return self._cache[node]
+
+    def torch_name(self, node: cst.CSTNode) -> str | None:
+        """The qualified name if it belongs to torch."""
+        name = self.qualified(node)
+        return name if name is not None and (name == "torch" or name.startswith("torch.")) else None
+
+    def _resolve(self, node: cst.Name | cst.Attribute) -> str | None:
+        root: cst.BaseExpression = node
+        while isinstance(root, cst.Attribute):
+            root = root.value
+        if not isinstance(root, cst.Name):
+            return None
+        scope = self._scopes.get(root)
+        if scope is None:
+            return None
+        found = scope.get_qualified_names_for(node)
+        imported = sorted({q.name for q in found if q.source is QualifiedNameSource.IMPORT})
+        if imported:
+            # `try: import x / except ImportError: x = None` has two sources; the import is the one that matters.
+            return self.canonical(self.absolute(imported[0])) if len(imported) == 1 else None
+        if not found:
+            return self._from_star(dotted(node))
+        name = sorted(q.name for q in found)[0]
+        if any(q.source is QualifiedNameSource.BUILTIN for q in found):
+            return name
+        if "<locals>" in name:
+            return None
+        return self.canonical(f"{self.source.module}.{name}")
+
+    def _from_star(self, name: str | None) -> str | None:
+        if name is None:
+            return None
+        for module in self._symbols[self.source.module].stars:
+            symbols = self._symbols.get(module)
+            first = name.split(".")[0]
+            if symbols and first in {*symbols.imports, *symbols.aliases, *symbols.definitions}:
+                return self.canonical(f"{module}.{name}")
+        return None
+
+    def absolute(self, name: str) -> str:
+        """An imported dotted name without leading dots and with the module name that the project uses."""
+        return absolute(self.project, self.source, name)
+
+    def canonical(self, name: str, depth: int = 0) -> str:
+        """Follow re-exports and module-level aliases of the repository."""
+        if depth > 20 or name.startswith("torch."):
+            return name
+        parts = name.split(".")
+        for length in range(len(parts) - 1, 0, -1):
+            module = ".".join(parts[:length])
+            symbols = self._symbols.get(module)
+            if symbols is None:
+                continue
+            first, rest = parts[length], parts[length + 1 :]
+            if first in symbols.definitions or self.project.module(f"{module}.{first}"):
+                return name
+            if first in symbols.imports:
+                return self.canonical(".".join([symbols.imports[first], *rest]), depth + 1)
+            if first in symbols.aliases:
+                target = dotted(symbols.aliases[first])
+                if target is not None:
+                    head, *tail = target.split(".")
+                    if head in {*symbols.imports, *symbols.definitions, *symbols.aliases} and head != first:
+                        return self.canonical(".".join([module, head, *tail, *rest]), depth + 1)
+            return name
+        return name
+
+
+def absolute(project: Project, source: SourceFile, name: str) -> str:
+    """Absolute form of a name that an import statement of `source` gave, e.g. `..layers.norm.RMSNorm`."""
+    dots = len(name) - len(name.lstrip("."))
+    if dots:
+        package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
+        package = package[: len(package) - (dots - 1)] if dots > 1 else package
+        return ".".join([*package, *filter(None, name.lstrip(".").split("."))])
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        if module := project.find(".".join(parts[:length]), source):
+            return ".".join([module, *parts[length:]])
+    return name
+
+
+def module_symbols(project: Project, source: SourceFile, tree: cst.Module) -> ModuleSymbols:
+    """What the top level of a file binds; conditional blocks (`if`, `try`) count as top level."""
+    collector = _TopLevel(project, source)
+    tree.visit(collector)
+    return collector.symbols
+
+
+def dotted(node: cst.CSTNode | None) -> str | None:
+    """`a.b.c` as text, or None for anything but a chain of names."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        base = dotted(node.value)
+        return None if base is None else f"{base}.{node.attr.value}"
+    return None
+
+
+class _TopLevel(cst.CSTVisitor):
+    def __init__(self, project: Project, source: SourceFile) -> None:
+        super().__init__()
+        self.project, self.source = project, source
+        self.symbols = ModuleSymbols()
+        self._assigned: set[str] = set()
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        self.symbols.definitions[node.name.value] = node
+        return False
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
+        self.symbols.definitions[node.name.value] = node
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+    def visit_Import(self, node: cst.Import) -> None:
+        for alias in node.names:
+            name = alias.evaluated_name
+            if alias.asname:
+                self._bind(alias.evaluated_alias or name, name)
+            else:
+                self._bind(name.split(".")[0], name.split(".")[0])
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+        base = "." * len(node.relative) + (dotted(node.module) or "")
+        if isinstance(node.names, cst.ImportStar):
+            self.symbols.stars.append(absolute(self.project, self.source, base))
+            return
+        for alias in node.names:
+            separator = "" if base.endswith(".") else "."
+            self._bind(alias.evaluated_alias or alias.evaluated_name, f"{base}{separator}{alias.evaluated_name}")
+
+    def _bind(self, local: str, name: str) -> None:
+        self.symbols.imports[local] = absolute(self.project, self.source, name)
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        for target in node.targets:
+            if isinstance(target.target, cst.Name):
+                name = target.target.value
+                if name in self._assigned:
+                    self.symbols.aliases.pop(name, None)  # two values: no alias
+                elif dotted(node.value):
+                    self.symbols.aliases[name] = node.value
+                self._assigned.add(name)
+
+
+__all__ = ["ModuleSymbols", "Resolver", "ScopeProvider", "absolute", "dotted", "module_symbols"]
