@@ -18,7 +18,10 @@ def load_config(path, overrides=()):
             node = node.get(section) if isinstance(node, dict) else None
         if not isinstance(node, dict) or key not in node or isinstance(node[key], dict):
             raise ValueError(f"unknown config key {name!r}")
-        node[key] = _parse(text, node[key])
+        try:
+            node[key] = _parse(text, node[key])
+        except ValueError as e:
+            raise ValueError(f"{name}: {e}") from None
     return cfg
 
 
