@@ -52,7 +52,7 @@ class AutoModelForCausalLM:
             raise UserError(f"{path}: no model is registered for model_type {raw['model_type']!r}")
         source = open_source(path, mesh, family)
         model = kind(kind.read_config(raw, family), raw, family, mesh)
-        load_weights(model, source, family, raw, path)
+        load_weights(model, source, family, raw)
         return model
 
 

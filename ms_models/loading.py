@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from mindspore import Parameter, Tensor
 from mappings.errors import UserError
 from mappings.families import Family
 from mappings.formats import manifest as manifests
-from mappings.formats.hf_directory import read_tensors
+from mappings.formats.hf_directory import SINGLE, read_tensors
 from mappings.formats.manifest import Manifest, hash_file
 from mappings.formats.safetensors import TensorEntry, read_header
 from mappings.layout import ParallelLayout
 from mappings.shards import Shard
+from ms_models.families.causal_lm import CausalLM
 from ms_models.parallel.mesh import Mesh
+from ms_models.saving import Origin
 
 READABLE: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 LISTED = 8  # names shown per kind of mismatch
@@ -28,8 +30,15 @@ LISTED = 8  # names shown per kind of mismatch
 class Source:
     """Stored tensors by name, and whether they are already this rank's pieces."""
 
+    directory: Path
     entries: dict[str, TensorEntry]
     is_sharded: bool
+
+    @property
+    def origin(self) -> Origin:
+        """What a later save needs to know; pieces of a sharded checkpoint go into one file."""
+        files = {name: SINGLE if self.is_sharded else entry.path.name for name, entry in self.entries.items()}
+        return Origin(self.directory, files, {name: entry.dtype for name, entry in self.entries.items()})
 
 
 def open_source(directory: Path, mesh: Mesh, family: Family) -> Source:
@@ -39,7 +48,7 @@ def open_source(directory: Path, mesh: Mesh, family: Family) -> Source:
         UserError: no checkpoint, a damaged one, or one sharded for another layout or family.
     """
     if not (directory / manifests.NAME).is_file():
-        return Source(read_tensors(directory), is_sharded=False)
+        return Source(directory, read_tensors(directory), is_sharded=False)
     manifest = Manifest.read(directory)
     if manifest.family != family.name:
         raise UserError(f"{directory}: manifest says family {manifest.family!r}, config.json {family.name!r}")
@@ -52,7 +61,7 @@ def open_source(directory: Path, mesh: Mesh, family: Family) -> Source:
         raise UserError(f"{path}: missing, the manifest names it")
     if hash_file(path) != manifest.files[file]:
         raise UserError(f"{path}: damaged, its size or SHA-256 is not the manifest's; restore or convert it again")
-    return Source({entry.name: entry for entry in read_header(path)[0]}, is_sharded=True)
+    return Source(directory, {entry.name: entry for entry in read_header(path)[0]}, is_sharded=True)
 
 
 def _check_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayout) -> None:
@@ -65,29 +74,28 @@ def _check_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayou
             )
 
 
-def load_weights(model: Any, source: Source, family: Family, config: Mapping[str, Any], where: Path) -> None:
+def load_weights(model: CausalLM, source: Source, family: Family, config: Mapping[str, Any]) -> None:
     """Sets every parameter of `model` from `source`, as fp32.
 
     Args:
-        model: a `CausalLM`.
+        model: the model to fill.
         source: see `open_source`.
         family: facts that say which stored names are no parameters.
         config: contents of `config.json`.
-        where: the directory, for messages.
 
     Raises:
         UserError: one line with every missing, unexpected, misshapen or unreadable tensor. Nothing is loaded then.
     """
-    shards: Mapping[str, Shard] = model.shards
-    problems = _compare(shards, source, lambda name: family.is_ignored(name, config))
+    problems = _compare(model.shards, source, lambda name: family.is_ignored(name, config))
     if problems:
-        raise UserError(f"{where}: {'; '.join(problems)}")
+        raise UserError(f"{source.directory}: {'; '.join(problems)}")
     parameters: dict[str, Parameter] = {parameter.name: parameter for parameter in model.get_parameters()}
-    for name, shard in shards.items():
+    for name, shard in model.shards.items():
         parameters[name].set_data(Tensor(read_piece(source.entries[name], shard, is_piece=source.is_sharded)))
+    model.origin = source.origin
 
 
-def _compare(shards: Mapping[str, Shard], source: Source, is_ignored: Any) -> list[str]:
+def _compare(shards: Mapping[str, Shard], source: Source, is_ignored: Callable[[str], bool]) -> list[str]:
     entries = source.entries
     missing = [name for name in shards if name not in entries]
     unexpected = [name for name in entries if name not in shards and not is_ignored(name)]

@@ -34,6 +34,8 @@ class DecoderConfig:
     mlp_bias: bool = False
     eos_token_ids: tuple[int, ...] = ()
     """Tokens that end generation."""
+    pad_token_id: int | None = None
+    """Token that fills rows which ended."""
 
     @classmethod
     def from_json(cls, config: Mapping[str, Any], family: Family, **settings: Any) -> DecoderConfig:
@@ -70,7 +72,8 @@ class DecoderConfig:
             rope=RopeConfig.from_json(config),
             max_position_embeddings=int(_positive(config, "max_position_embeddings", 2048)),
             tie_word_embeddings=family.flag(config, "tied"),
-            eos_token_ids=_token_ids(config.get("eos_token_id")),
+            eos_token_ids=_token_ids(config, "eos_token_id"),
+            pad_token_id=next(iter(_token_ids(config, "pad_token_id")), None),
             **settings,
         )
 
@@ -82,8 +85,9 @@ def _positive(config: Mapping[str, Any], field: str, default: float) -> float:
     return value
 
 
-def _token_ids(value: Any) -> tuple[int, ...]:
+def _token_ids(config: Mapping[str, Any], field: str) -> tuple[int, ...]:
+    value = config.get(field)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if not all(type(item) is int for item in ids):
-        raise UserError(f"config.json: eos_token_id must be a token id or a list of them, found {value!r}")
+        raise UserError(f"config.json: {field} must be a token id or a list of them, found {value!r}")
     return tuple(ids)
