@@ -1,0 +1,106 @@
+"""Linear, Embedding, Dropout, Identity with torch's parameter names, shapes and initial values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mindspore import Parameter, Tensor, ops
+
+from . import init
+from .module import Module
+
+
+class Linear(Module):
+    """`y = x W^T + b`; weight `[out_features, in_features]`, both drawn from U(-1/sqrt(in), 1/sqrt(in))."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter(init.empty((out_features, in_features), dtype))
+        if bias:
+            self.bias = Parameter(init.empty((out_features,), dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
+            init.uniform_(self.bias, -bound, bound)
+
+    def construct(self, input: Tensor) -> Tensor:
+        return ops.dense(input, self.weight, self.bias)
+
+
+class Embedding(Module):
+    """Rows of `weight` `[num_embeddings, embedding_dim]`, drawn from N(0, 1); the row of `padding_idx` stays zero."""
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ValueError(f"padding_idx {padding_idx} must be within the {num_embeddings} embeddings")
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.padding_idx = padding_idx % num_embeddings if padding_idx is not None else None
+        self.weight = Parameter(init.empty((num_embeddings, embedding_dim), dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            values = self.weight.asnumpy().copy()
+            values[self.padding_idx] = 0
+            self.weight.set_data(Tensor(values, self.weight.dtype))
+
+    def construct(self, input: Tensor) -> Tensor:
+        return embedding(input, self.weight, self.padding_idx)
+
+
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Rows of `weight` `[n, d]` at the positions `input` `[...]`: `[..., d]`; no gradient reaches row `padding_idx`."""
+    rows = ops.gather(weight, input, 0)
+    if padding_idx is None:
+        return rows
+    padding = (input == padding_idx % weight.shape[0]).expand_dims(-1)
+    return ops.where(padding, ops.stop_gradient(rows), rows)
+
+
+class Dropout(Module):
+    """Zeroes elements with probability `p` in training mode and scales the others by 1/(1-p)."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        if inplace:
+            raise ValueError("Dropout(inplace=True) would overwrite its input; use the returned tensor")
+        self.p = p
+
+    def construct(self, input: Tensor) -> Tensor:
+        return dropout(input, self.p, self.training)
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout as a function; `training` is on by default, as in torch."""
+    if not training or p == 0.0:
+        return input
+    if p == 1.0:
+        return input * 0.0
+    return ops.dropout(input, p, True)
+
+
+class Identity(Module):
+    """Returns its input; takes and ignores any arguments."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def construct(self, input: Tensor) -> Tensor:
+        return input
