@@ -17,7 +17,11 @@ def evaluate(expression: str | int, symbols: Mapping[str, int]) -> int:
     """
     if isinstance(expression, int):
         return expression
-    return _value(ast.parse(expression, mode="eval").body, symbols, expression)
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except SyntaxError as error:
+        raise ValueError(f"{expression!r} is no expression") from error
+    return _value(tree.body, symbols, expression)
 
 
 def _value(node: ast.expr, symbols: Mapping[str, int], text: str) -> int:

@@ -56,7 +56,7 @@ def staged(out: Path) -> Iterator[Path]:
     An `out` that exists is replaced; `check_output` has decided that it may be.
 
     Raises:
-        UserError: the directory cannot be made.
+        UserError: the directory cannot be made, or the file system refused something inside the block.
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -67,8 +67,10 @@ def staged(out: Path) -> Iterator[Path]:
     try:
         yield temporary
         _publish(temporary, out)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise UserError(f"{out}: writing failed ({error.strerror or error}); nothing was kept") from error
         raise
 
 
