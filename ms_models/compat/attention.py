@@ -1,0 +1,59 @@
+"""Scaled dot-product attention with all arguments of torch's function."""
+
+from __future__ import annotations
+
+import math
+
+import mindspore as ms
+from mindspore import Tensor, ops
+
+from .layers import dropout
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`softmax(q k^T * scale + mask) v`.
+
+    Args:
+        query: `[..., heads, L, E]`.
+        key: `[..., heads, S, E]`; with `enable_gqa` it may have fewer heads, a divisor of query's.
+        value: `[..., heads, S, Ev]`.
+        attn_mask: broadcastable to `[..., L, S]`; bool, True takes part, or float, added to the scores.
+        dropout_p: dropout of the attention weights; always applied, so pass 0.0 in evaluation.
+        is_causal: position i sees positions 0 .. i, counted from the top left corner also when L and S differ.
+        scale: default `1 / sqrt(E)`.
+        enable_gqa: repeat key and value heads to query's number.
+
+    Returns:
+        `[..., heads, L, Ev]`. A row with nothing to attend to is 0, as in torch since 2.5.
+    """
+    if is_causal and attn_mask is not None:
+        raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
+    if enable_gqa:
+        key = ops.repeat_interleave(key, query.shape[-3] // key.shape[-3], -3)
+        value = ops.repeat_interleave(value, query.shape[-3] // value.shape[-3], -3)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = ops.matmul(query * factor, key.swapaxes(-2, -1))
+    allowed = None
+    if is_causal:
+        allowed = ops.tril(ops.ones((query.shape[-2], key.shape[-2]), dtype=ms.bool_))
+    elif attn_mask is not None and attn_mask.dtype == ms.bool_:
+        allowed = attn_mask
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    if allowed is not None:
+        scores = scores.masked_fill(ops.logical_not(allowed), float("-inf"))
+    weights = ops.softmax(scores, -1)
+    if allowed is not None and not is_causal:
+        # softmax over nothing but -inf is NaN; the mask, not the NaN, decides both value and gradient
+        empty = ops.logical_not(allowed.any(-1, True))
+        weights = ops.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
+    return ops.matmul(dropout(weights, dropout_p), value)

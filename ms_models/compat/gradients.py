@@ -1,0 +1,50 @@
+"""Clipping of gradients. MindSpore returns gradients, so these take and return them; torch changes them in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mindspore as ms
+from mindspore import Tensor, ops
+
+
+def total_norm(grads: Sequence[Tensor], norm_type: float = 2.0) -> Tensor:
+    """Norm of all gradients taken as one vector, float32."""
+    if not grads:
+        return Tensor(0.0, ms.float32)
+    if norm_type == float("inf"):
+        return ops.stack([ops.abs(g).max() for g in grads]).max()
+    if norm_type == 2.0:
+        norms = ops.stack([ops.sqrt((g.astype(ms.float32) * g.astype(ms.float32)).sum()) for g in grads])
+        return ops.sqrt((norms * norms).sum())
+    norms = ops.stack(
+        [ops.pow(ops.pow(ops.abs(g.astype(ms.float32)), norm_type).sum(), 1.0 / norm_type) for g in grads]
+    )
+    return ops.pow(ops.pow(norms, norm_type).sum(), 1.0 / norm_type)
+
+
+def clip_grad_norm(
+    grads: Sequence[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Scale gradients so that their total norm is at most `max_norm`.
+
+    The factor is `min(1, max_norm / (norm + 1e-6))`, as in `torch.nn.utils.clip_grad_norm_`.
+
+    Returns:
+        The scaled gradients and the norm before scaling.
+
+    Raises:
+        RuntimeError: the norm is not finite and `error_if_nonfinite` is set.
+    """
+    norm = total_norm(grads, float(norm_type))
+    if error_if_nonfinite and not bool(ops.isfinite(norm)):
+        raise RuntimeError(
+            f"the total norm of order {norm_type} of the gradients is not finite, so it cannot be clipped"
+        )
+    factor = ops.clamp(max_norm / (norm + 1e-6), max=1.0)
+    return tuple(g * factor.astype(g.dtype) for g in grads), norm
+
+
+def clip_grad_value(grads: Sequence[Tensor], clip_value: float) -> tuple[Tensor, ...]:
+    """Cut every element to [-clip_value, clip_value]."""
+    return tuple(ops.clamp(g, -clip_value, clip_value) for g in grads)
