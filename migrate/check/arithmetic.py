@@ -90,7 +90,7 @@ def activation_is_known(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """The activation is one ms_models has."""
     tally.add()
     value = subject.config.get("hidden_act", "silu")
-    if value not in ("silu", "swish"):
+    if value != "silu":
         yield finding("C419", f"hidden_act is {value!r}", file=FILE, field="hidden_act")
 
 

@@ -1,4 +1,4 @@
-"""`msmigrate doctor`: versions, one small computation, msrun, devices and a collective, before anything relies on them."""
+"""`msmigrate doctor`: versions, one computation, msrun, devices and a collective, before anything relies on them."""
 
 from __future__ import annotations
 

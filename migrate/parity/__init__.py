@@ -1,0 +1,1 @@
+"""Proves that a MindSpore model is the PyTorch model: each side is captured in its own process, files are compared."""

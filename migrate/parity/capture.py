@@ -1,0 +1,117 @@
+"""What one side computed, on disk: a safetensors file per stage and a manifest. The frameworks never meet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mappings.errors import UserError
+from mappings.formats.hf_directory import read_json
+
+MANIFEST = "manifest.json"
+FORMAT = "msmigrate-capture-1"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a side is asked to compute."""
+
+    directory: Path
+    stages: tuple[str, ...]
+    inputs: Path
+    """npz of `make_batch`."""
+    modules: tuple[str, ...]
+    """Modules whose output is recorded in stage F."""
+
+    def write(self, path: Path) -> None:
+        """Stores the job as JSON."""
+        body = {"directory": str(self.directory), "inputs": str(self.inputs)}
+        path.write_text(json.dumps({**body, "stages": self.stages, "modules": self.modules}), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Job:
+        """Reads a job that `write` stored."""
+        body = read_json(path)
+        stages, modules = tuple(body["stages"]), tuple(body["modules"])
+        return cls(Path(body["directory"]), stages, Path(body["inputs"]), modules)
+
+    def batch(self) -> dict[str, np.ndarray]:
+        """The inputs."""
+        with np.load(self.inputs) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+
+class CaptureWriter:
+    """Collects tensors stage by stage. The manifest is rewritten after each, so a crash loses one stage only."""
+
+    def __init__(self, out: Path, versions: Mapping[str, str]) -> None:
+        self.out = out
+        self.body: dict[str, Any] = {"format": FORMAT, "versions": dict(versions), "stages": {}, "errors": {}}
+        self._write()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, np.ndarray]]:
+        """A mapping to fill with the tensors of a stage; stored at the end, in the order of filling.
+
+        An exception inside is recorded as the reason why the stage has no tensors, and the next stage may go on.
+        """
+        tensors: dict[str, np.ndarray] = {}
+        try:
+            yield tensors
+            self._store(name, tensors)
+        except Exception as error:  # noqa: BLE001 - whatever a framework raises; the comparing process reports it
+            first = str(error).strip().splitlines() or [""]
+            self.body["errors"][name] = f"{type(error).__name__}: {first[0]}"
+        self._write()
+
+    def _store(self, name: str, tensors: Mapping[str, np.ndarray]) -> None:
+        from safetensors.numpy import save_file
+
+        file = f"{name}.safetensors"
+        save_file({key: np.ascontiguousarray(value) for key, value in tensors.items()}, self.out / file)
+        self.body["stages"][name] = {"file": file, "names": list(tensors)}
+
+    def _write(self) -> None:
+        temporary = self.out / f"{MANIFEST}.tmp"
+        temporary.write_text(json.dumps(self.body, indent=1), encoding="utf-8")
+        temporary.replace(self.out / MANIFEST)
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A capture read back; tensors are loaded one at a time."""
+
+    out: Path
+    versions: dict[str, str]
+    stages: dict[str, dict[str, Any]]
+    errors: dict[str, str]
+
+    @classmethod
+    def read(cls, out: Path) -> Capture:
+        """Reads the manifest of a capture.
+
+        Raises:
+            UserError: there is none, or it is of another version.
+        """
+        body = read_json(out / MANIFEST)
+        if body.get("format") != FORMAT:
+            raise UserError(f"{out / MANIFEST}: format is not {FORMAT!r}")
+        return cls(out, body["versions"], body["stages"], body["errors"])
+
+    def names(self, stage: str) -> list[str]:
+        """Tensors of a stage in the order they were recorded."""
+        return list(self.stages[stage]["names"])
+
+    @contextmanager
+    def reader(self, stage: str) -> Iterator[Any]:
+        """A function from name to array, for the tensors of a stage."""
+        from safetensors import safe_open
+
+        with safe_open(self.out / self.stages[stage]["file"], framework="np") as file:
+            yield file.get_tensor

@@ -1,0 +1,74 @@
+"""The candidate side: ms_models on MindSpore, fp32. `python -m migrate.parity.capture_mindspore JOB OUT`."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mappings.errors import UserError
+from migrate.parity.capture import CaptureWriter, Job
+
+
+def main(job_path: Path, out: Path) -> None:
+    """Computes what the job asks for and stores it in `out`.
+
+    Raises:
+        UserError: the model cannot be built or loaded.
+    """
+    import mindspore
+
+    from ms_models import AutoModelForCausalLM
+
+    mindspore.runtime.launch_blocking()  # otherwise an error surfaces at a later line and blames another stage
+    job = Job.read(job_path)
+    model = AutoModelForCausalLM.from_pretrained(job.directory)
+    model.set_train(False)
+    writer = CaptureWriter(out, {"mindspore": mindspore.__version__, "numpy": np.__version__})
+    batch = {name: mindspore.Tensor(values.astype(np.int32)) for name, values in job.batch().items()}
+    ids, mask, labels = (batch[name] for name in ("input_ids", "attention_mask", "labels"))
+    if "W" in job.stages:
+        with writer.stage("W") as tensors:
+            tensors.update({parameter.name: parameter.asnumpy() for parameter in model.get_parameters()})
+    if "F" in job.stages:
+        with writer.stage("F") as tensors:
+            cells = dict(model.cells_and_names())
+            handles = [cells[name].register_forward_hook(partial(_record, tensors, name)) for name in job.modules]
+            tensors["logits"] = model(ids, mask).asnumpy()
+            for handle in handles:
+                handle.remove()
+    if "L" in job.stages or "G" in job.stages:
+        parameters = model.trainable_params()
+        result: Any = None
+        with writer.stage("L") as tensors:
+
+            def mean_loss() -> tuple[Any, Any]:
+                total, count = model.loss(ids, labels, mask)
+                return total / count, count
+
+            if "G" in job.stages:
+                result = mindspore.value_and_grad(mean_loss, None, parameters, has_aux=True)()
+                loss, count = result[0]
+            else:
+                loss, count = mean_loss()
+            tensors["loss"] = loss.asnumpy().reshape(1)
+            tensors["valid_labels"] = count.asnumpy().reshape(1)
+        if "G" in job.stages and result is not None:
+            with writer.stage("G") as tensors:
+                pairs = zip(parameters, result[1], strict=True)
+                tensors.update({parameter.name: gradient.asnumpy() for parameter, gradient in pairs})
+
+
+def _record(tensors: dict[str, np.ndarray], name: str, _cell: Any, _args: Any, output: Any) -> None:
+    value = output[0] if isinstance(output, tuple) else output
+    tensors[name] = value.asnumpy().copy()
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]))
+    except UserError as error:
+        sys.exit(str(error))

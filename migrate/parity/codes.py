@@ -1,0 +1,67 @@
+"""The codes of `parity`: why each matters and what to do. All are errors: a difference is never accepted in silence."""
+
+from __future__ import annotations
+
+from migrate.report import Finding, Severity
+
+# code: (why, fix)
+RULES: dict[str, tuple[str, str]] = {
+    "P001": (
+        "A stage that did not run proves nothing.",
+        "Read the reason; `msmigrate doctor` tells whether torch, transformers and MindSpore work here.",
+    ),
+    "P002": (
+        "A comparison over fewer tensors than the model has can pass while the rest is wrong.",
+        "Check the names on both sides; a missing gradient usually means a parameter cut off from the loss.",
+    ),
+    "P003": (
+        "Different shapes or dtypes are different models.",
+        "Compare both config.json files, and `msmigrate weights inspect` of both directories.",
+    ),
+    "P004": (
+        "NaN and infinity equal nothing; what follows from them cannot be compared.",
+        "Find the first module that makes them; `msmigrate weights inspect` counts them in the weights.",
+    ),
+    "P005": (
+        "Two zero tensors agree whatever the code does.",
+        "Use weights and a batch that reach this tensor.",
+    ),
+    "P101": (
+        "Weights are copied, not computed: every bit must survive.",
+        "Convert again and run `msmigrate weights verify`; if it passes, the loader misplaces the tensor.",
+    ),
+    "P201": (
+        "The first module that differs on equal inputs holds the fault; later ones inherit it.",
+        "Compare this module's settings in config.json (eps, rope, head sizes, activation, bias), then its code.",
+    ),
+    "P202": (
+        "They lie behind the first divergence, so they inherit it; faults of their own may hide there.",
+        "Repair the first divergence and compare again.",
+    ),
+    "P301": (
+        "With equal logits only the loss itself can differ: shift, ignored labels, reduction, or its dtype.",
+        "Compare label shift, the ignored index (-100) and the divisor (valid positions, not batch times length).",
+    ),
+    "P302": (
+        "The number of valid positions normalises loss and gradients; a wrong one scales every update.",
+        "Count labels after the shift that are not -100.",
+    ),
+    "P401": (
+        "Equal losses do not prove equal gradients: detached, doubled or unreduced ones train another model.",
+        "Look for stop_gradient, a hand-written bprop, tied weights and scaling on the way to this parameter.",
+    ),
+    "P501": (
+        "Runs from the same weights and batches drift apart only by rounding, which grows slowly.",
+        "Find the first step that differs; at step 1 it is the model or the batch, later the optimizer or schedule.",
+    ),
+    "P502": (
+        "Curves with different steps are different runs.",
+        "Run both for the same steps, or limit the comparison with --steps.",
+    ),
+}
+
+
+def finding(code: str, message: str, *, file: str | None = None, tensor: str | None = None) -> Finding:
+    """A finding with the reasons of its code."""
+    why, fix = RULES[code]
+    return Finding(code, Severity.ERROR, message, why, fix, file=file, tensor=tensor)

@@ -1,0 +1,169 @@
+"""Two training curves, step by step. The tolerance grows with the step, since rounding differences feed back."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from mappings.errors import UserError
+from migrate.parity.codes import finding
+from migrate.report import Curve, Report, Stage, Verdict
+
+STAGE = "C curve"
+
+
+def curve(
+    reference: Path,
+    candidate: Path,
+    *,
+    first_rtol: float,
+    last_rtol: float,
+    steps: int | None = None,
+    key: str = "loss",
+    names: tuple[str, str] = ("reference", "candidate"),
+    group: str | None = None,
+) -> Report:
+    """Compares one field of two JSONL files with a record per step.
+
+    The relative tolerance grows geometrically: `first_rtol * (last_rtol / first_rtol) ** (i / (n - 1))` at the i-th of
+    n steps, counted from 0. Records without `key` (e.g. of an evaluation) are left out and counted in the facts.
+
+    Args:
+        reference: what is right.
+        candidate: what is judged.
+        first_rtol: relative tolerance at the first step.
+        last_rtol: relative tolerance at the last step.
+        steps: compare the first so many steps only; both files must have them.
+        key: field to compare.
+        names: of the two curves, for the plot.
+        group: plot they are drawn in; `key` by default.
+
+    Raises:
+        UserError: a file cannot be read, holds no such records, or a step twice; a tolerance is no positive number.
+    """
+    if not (0 < first_rtol < math.inf and 0 < last_rtol < math.inf):
+        raise UserError(f"tolerances must be positive numbers, found {first_rtol} and {last_rtol}")
+    left, left_others = read_curve(reference, key)
+    right, right_others = read_curve(candidate, key)
+    report = Report("parity curve", f"{reference} | {candidate}")
+    for name, values in zip(names, (left, right), strict=True):
+        plotted = [step for step in sorted(values) if math.isfinite(values[step])]
+        report.curves.append(
+            Curve(name, [float(step) for step in plotted], [values[step] for step in plotted], group or key)
+        )
+    report.facts = {
+        "key": key,
+        "reference_records_without_key": left_others,
+        "candidate_records_without_key": right_others,
+    }
+    chosen = [sorted(values)[:steps] for values in (left, right)]
+    if chosen[0] != chosen[1] or (steps is not None and len(chosen[0]) < steps):
+        _unequal_steps(report, chosen, steps)
+        return report
+    _compare(report, left, right, chosen[0], first_rtol, last_rtol, key)
+    return report
+
+
+def tolerance(index: int, count: int, first: float, last: float) -> float:
+    """Relative tolerance at position `index` of `count` steps: geometric from `first` to `last`."""
+    return first if count < 2 else float(first * (last / first) ** (index / (count - 1)))
+
+
+def read_curve(path: Path, key: str) -> tuple[dict[int, float], int]:
+    """Values by step, and the number of records without the field.
+
+    Raises:
+        UserError: see `curve`.
+    """
+    values: dict[int, float] = {}
+    others = 0
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: no text file ({error.reason} at byte {error.start})") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        record = _record(path, number, line)
+        if key not in record:
+            others += 1
+            continue
+        step, value = record.get("step"), record[key]
+        if type(step) is not int or isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{path}:{number}: step and {key} must be numbers, found {step!r} and {value!r}")
+        if step in values:
+            raise UserError(f"{path}:{number}: step {step} is there twice")
+        values[step] = float(value)
+    if not values:
+        raise UserError(f"{path}: no record has {key!r}")
+    return values, others
+
+
+def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{number}: not valid JSON ({error.msg})") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{path}:{number}: must be a JSON object, found {type(record).__name__}")
+    return record
+
+
+def _unequal_steps(report: Report, chosen: list[list[int]], steps: int | None) -> None:
+    left, right = map(set, chosen)
+    parts = [f"{name} has {len(found)} steps" for name, found in (("reference", left), ("candidate", right))]
+    if only := sorted(left ^ right):
+        parts.append(f"only one of them has step {', '.join(map(str, only[:5]))}{' ...' if len(only) > 5 else ''}")
+    if steps is not None:
+        parts.append(f"{steps} were asked for")
+    message = "; ".join(parts)
+    report.findings.append(finding("P502", message))
+    report.stages.append(Stage(STAGE, Verdict.FAIL, message, 0))
+
+
+def _compare(
+    report: Report,
+    left: dict[int, float],
+    right: dict[int, float],
+    steps: list[int],
+    first: float,
+    last: float,
+    key: str,
+) -> None:
+    ratios: list[float] = []
+    failures = []
+    for index, step in enumerate(steps):
+        limit = tolerance(index, len(steps), first, last)
+        difference = relative(left[step], right[step])
+        ratios.append(difference)
+        if not difference <= limit:
+            values = f"{key} {left[step]!r} and {right[step]!r}"
+            failures.append(f"step {step}: {values}, relative {difference:.3g}, limit {limit:.3g}")
+    shown = [ratio if math.isfinite(ratio) else "inf" for ratio in (ratios[0], ratios[-1], max(ratios))]
+    figures: dict[str, float | int | str] = {
+        "first relative": shown[0],
+        "last relative": shown[1],
+        "worst relative": shown[2],
+        "first limit": first,
+        "last limit": last,
+    }
+    if failures:
+        report.findings.append(
+            finding("P501", f"{len(failures)} of {len(steps)} steps differ, the first is {failures[0]}")
+        )
+        report.stages.append(Stage(STAGE, Verdict.FAIL, failures[0], len(steps), figures))
+    else:
+        report.stages.append(Stage(STAGE, Verdict.PASS, f"{len(steps)} steps agree", len(steps), figures))
+
+
+def relative(reference: float, candidate: float) -> float:
+    """Difference over the size of the reference; infinite where either is not finite or the reference alone is 0."""
+    if not (math.isfinite(reference) and math.isfinite(candidate)):
+        return math.inf
+    if reference == candidate:
+        return 0.0
+    return abs(candidate - reference) / abs(reference) if reference else math.inf

@@ -1,0 +1,72 @@
+"""Child processes of the tools: run to an end or a timeout, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """End of a command."""
+
+    returncode: int | None
+    """None: it was ended after its timeout."""
+    stdout: str
+    stderr: str
+
+    def reason(self) -> str:
+        """Why it failed, in one line: the last line it wrote, which is where Python puts the error."""
+        lines = [line.strip() for line in (self.stderr.strip() or self.stdout).splitlines() if line.strip()]
+        last = lines[-1] if lines else "no output"
+        if self.returncode is None:
+            return f"no answer in time; last line: {last}"
+        if self.returncode < 0:
+            return f"killed by {signal.Signals(-self.returncode).name}; last line: {last}"
+        return f"exit {self.returncode}: {last}"
+
+
+def run(command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> Outcome:
+    """Runs a command to its end, or ends it and all its descendants after `timeout_s` seconds.
+
+    Args:
+        command: program and arguments; no shell.
+        timeout_s: seconds.
+        environment: variables to set on top of this process's.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env={**os.environ, **(environment or {})},
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s)
+        return Outcome(process.returncode, stdout, stderr)
+    except subprocess.TimeoutExpired:
+        end_tree(process.pid)
+        stdout, stderr = process.communicate()
+        return Outcome(None, stdout, stderr)
+    except BaseException:
+        end_tree(process.pid)
+        process.wait()
+        raise
+
+
+def end_tree(pid: int) -> None:
+    """Kills a process with all its descendants. msrun leaves its workers behind when only it is killed."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in [*root.children(recursive=True), root]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
