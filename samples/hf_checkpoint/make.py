@@ -28,11 +28,6 @@ from mappings.errors import UserError
 DTYPES = ("float32", "bfloat16", "float16")
 OWN_OPTIONS = ("seed", "corpus_bytes", "vocab_size", "max_shard_size", "dtype")
 SKIP_DIRS = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
-# Where text is cut before BPE: contractions, words with one leading sign or space, digits, signs, line ends, blanks.
-PRETOKEN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}"
-    r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,6 @@ class Family:
     bos: str | None
     eos: str
     pad: str
-    digits: str  # the quantifier of digits in the pre-tokenizer
     config: dict[str, Any]
 
 
@@ -65,7 +59,6 @@ FAMILIES: dict[str, Family] = {
         bos=None,
         eos="<|im_end|>",
         pad="<|endoftext|>",
-        digits="",
         config=COMMON
         | {
             "rms_norm_eps": 1e-6,
@@ -79,7 +72,6 @@ FAMILIES: dict[str, Family] = {
         bos="<|begin_of_text|>",
         eos="<|end_of_text|>",
         pad="<|finetune_right_pad_id|>",
-        digits="{1,3}",
         config=COMMON
         | {
             "rms_norm_eps": 1e-5,
@@ -131,8 +123,7 @@ def make(
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"{directory} exists and is not an empty directory, give a new one")
 
-    spec = FAMILIES[family]
-    tokenizer = train_tokenizer(spec, read_corpus(corpus_bytes), vocab_size)
+    tokenizer = train_tokenizer(family, read_corpus(corpus_bytes), vocab_size)
     config = build_config(family, tokenizer, dtype, overrides)
     model = build_model(family, config, seed, dtype)
 
@@ -179,22 +170,24 @@ def read_corpus(max_bytes: int) -> list[str]:
     return texts
 
 
-def train_tokenizer(spec: Family, texts: list[str], vocab_size: int) -> Any:
+def train_tokenizer(family: str, texts: list[str], vocab_size: int) -> Any:
     """A byte-level BPE tokenizer of exactly `vocab_size` tokens; the special tokens take the last ids."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
+    spec = FAMILIES[family]
     smallest = 256 + len(spec.special)
     if vocab_size < smallest:
         raise UserError(f"vocab_size {vocab_size} is too small, the bytes and special tokens alone are {smallest}")
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PRETOKEN.format(digits=spec.digits)), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    if family == "qwen2":
+        # AutoTokenizer gives these files to Qwen2Tokenizer, which brings its own steps before BPE whatever
+        # tokenizer.json says: train with the same, or the two readings of the files would differ.
+        own = Qwen2Tokenizer().backend_tokenizer
+        tokenizer.normalizer, tokenizer.pre_tokenizer = own.normalizer, own.pre_tokenizer
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(spec.special),
@@ -254,7 +247,8 @@ def build_config(family: str, tokenizer: Any, dtype: str, overrides: dict[str, A
         "pad_token_id": tokenizer.pad_token_id,
         "dtype": dtype,
     }
-    known = set(cls().to_dict()) - set(derived)
+    # the attention of both families obeys head_dim, though the Qwen2 configuration does not list it
+    known = set(cls().to_dict()) - set(derived) | {"head_dim"}
     for name in overrides:
         if name not in known:
             close = difflib.get_close_matches(name, sorted(known), n=1)
