@@ -121,14 +121,22 @@ def validation_batches(
 
 def _read(directory: Path, split: Split, rows: np.ndarray, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
     """Batches of the given rows, in the given order. `len(rows)` must be a multiple of `batch_size`."""
+    batch: list[Mapping[str, np.ndarray]] = []
+    # A pipeline takes at most as many row numbers as there are rows.
+    for start in range(0, len(rows), split.rows):
+        for row in _rows(directory, split, rows[start : start + split.rows]):
+            batch.append(row)
+            if len(batch) == batch_size:
+                yield {name: np.stack([row[name] for row in batch]) for name in FIELDS}
+                batch = []
+
+
+def _rows(directory: Path, split: Split, rows: np.ndarray) -> Iterator[Mapping[str, np.ndarray]]:
     import mindspore.dataset as ds
 
-    if not len(rows):
-        return
     files = [str(directory / name) for name in split.files if name.endswith(".mindrecord")]
     # One worker keeps the order of the list.
     reader = ds.MindDataset(
         files, columns_list=list(FIELDS), sampler=ds.SubsetSampler(rows.tolist()), num_parallel_workers=1
     )
-    for batch in reader.batch(batch_size).create_dict_iterator(num_epochs=1, output_numpy=True):
-        yield {name: np.array(batch[name]) for name in FIELDS}
+    yield from reader.create_dict_iterator(num_epochs=1, output_numpy=True)
