@@ -17,7 +17,8 @@ SHORTEST = 4
 def make_batch(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """A batch for the model of a `config.json`; the same for the same seed.
 
-    Row 0 is full, row 1 padded on the right, row 2 on the left. Labels are the inputs, -100 under padding, at the
+    Row 0 is full, row 1 padded on the right, row 2 on the left. A pad token, where the model names one, also stands among
+    the real tokens: transformers gives its row no gradient there, and a port must do the same. Labels are the inputs, -100 under padding, at the
     first token after left padding (the position that predicts it sees nothing, and frameworks differ there) and at a
     few other places, so that rows have unequal numbers of valid positions.
 
@@ -32,7 +33,8 @@ def make_batch(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     mask[1, length - length // 3 :] = 0
     mask[2, : length // 4] = 0
     ids = rng.integers(0, config["vocab_size"], (BATCH, length), dtype=np.int64)
-    ids[mask == 0] = pad if type(pad) is int and 0 <= pad < config["vocab_size"] else 0
+    if type(pad) is int and 0 <= pad < config["vocab_size"]:
+        ids[mask == 0] = ids[0, 1] = pad
     labels = ids.copy()
     labels[rng.random((BATCH, length)) < 0.1] = IGNORED
     labels[mask == 0] = IGNORED

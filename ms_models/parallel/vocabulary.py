@@ -23,17 +23,26 @@ class VocabParallelEmbedding(nn.Cell):
         rows: rows per rank, padding included.
         width: length of a row.
         group: the ranks the vocabulary is cut over.
+        padding_id: token whose lookups give its row no gradient, as in transformers where a pad token is set.
     """
 
-    def __init__(self, rows: int, width: int, group: Group) -> None:
+    def __init__(self, rows: int, width: int, group: Group, padding_id: int | None = None) -> None:
         super().__init__()
         self.weight = Parameter(ops.zeros((rows, width), ms.float32), name="weight")
         self.whole = group.size == 1
         self.rows = rows
         self.start = group.index * rows
         self.reduce = ReduceFromGroup(group)
+        self.padding_id = padding_id
 
     def construct(self, ids: Tensor) -> Tensor:
+        rows = self.look_up(ids)
+        if self.padding_id is None:
+            return rows
+        return ops.where((ids != self.padding_id).expand_dims(-1), rows, ops.stop_gradient(rows))
+
+    def look_up(self, ids: Tensor) -> Tensor:
+        """Rows `[..., width]` of the tokens `ids` `[...]`."""
         if self.whole:
             return ops.gather(self.weight, ids, 0)
         local = ids - self.start
@@ -45,7 +54,8 @@ class VocabParallelEmbedding(nn.Cell):
 class VocabParallelCrossEntropy(nn.Cell):
     """Cross-entropy per position, from logits of which each rank holds some columns.
 
-    `loss = log(sum(exp(logits))) - logits[label]`; zero where the label is `IGNORED`. Computed in fp32.
+    `loss = log(sum(exp(logits))) - logits[label]`; zero where the label is `IGNORED`, NaN where it
+    is no token of the vocabulary. Computed in fp32.
 
     Args:
         vocab: size of the real vocabulary.
@@ -55,6 +65,7 @@ class VocabParallelCrossEntropy(nn.Cell):
 
     def __init__(self, vocab: int, rows: int, group: Group) -> None:
         super().__init__()
+        self.vocab = vocab
         self.rows = rows
         self.start = group.index * rows
         self.real = min(max(vocab - self.start, 0), rows)
@@ -74,4 +85,6 @@ class VocabParallelCrossEntropy(nn.Cell):
         column = ops.where(held, local, 0).astype(ms.int32).expand_dims(-1)
         target = ops.gather_elements(logits, 1, column).squeeze(-1)
         target = self.reduce(ops.where(held, target, 0.0))
-        return ops.where(labels == IGNORED, 0.0, ops.log(total) + highest - target)
+        known = ops.logical_and(labels >= 0, labels < self.vocab)
+        losses = ops.where(known, ops.log(total) + highest - target, float("nan"))
+        return ops.where(labels == IGNORED, 0.0, losses)

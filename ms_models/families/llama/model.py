@@ -91,7 +91,7 @@ class LlamaModel(nn.Cell):
 
     def __init__(self, config: DecoderConfig, sharding: LlamaSharding) -> None:
         super().__init__()
-        self.embed_tokens = sharding.embedding(config.hidden_size)
+        self.embed_tokens = sharding.embedding(config.hidden_size, config.pad_token_id)
         self.layers = nn.CellList([LlamaDecoderLayer(config, sharding) for _ in range(config.num_hidden_layers)])
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary = Rotary(config.rope, config.head_dim)

@@ -37,9 +37,9 @@ class LlamaSharding:
         """What a replicated tensor passes once before column-parallel layers."""
         return CopyToGroup(self.group)
 
-    def embedding(self, hidden: int) -> VocabParallelEmbedding:
-        """Token embedding."""
-        return VocabParallelEmbedding(self.vocab_rows, hidden, self.group)
+    def embedding(self, hidden: int, padding_id: int | None) -> VocabParallelEmbedding:
+        """Token embedding; the row of `padding_id` learns nothing from lookups."""
+        return VocabParallelEmbedding(self.vocab_rows, hidden, self.group, padding_id)
 
     def attention_in(self, hidden: int, outputs: int, *, bias: bool) -> ColumnParallelLinear:
         """q, k or v."""
