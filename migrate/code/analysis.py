@@ -12,7 +12,7 @@ from mappings.api import ApiTable, load_table
 from migrate.code.flow import FileTypes, infer
 from migrate.code.project import Project, SourceFile
 from migrate.code.resolve import ModuleSymbols, Resolver, module_symbols
-from migrate.code.symbols import Symbols, collect
+from migrate.code.symbols import Facts, Symbols, collect
 from migrate.progress import Tracker, quiet
 
 
@@ -38,6 +38,7 @@ class Analysis:
     project: Project
     table: ApiTable
     symbols: Symbols
+    facts: Facts
     files: Mapping[str, FileAnalysis]
     """By module name."""
     unparsed: Mapping[str, str]
@@ -74,8 +75,8 @@ def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker =
                 advance(1)
     for module, wrapper in wrappers.items():
         collect(symbols, resolvers[module], wrapper.module)
-    types = infer(symbols, {m: (resolvers[m], w.module) for m, w in wrappers.items()})
+    types, facts = infer(symbols, {m: (resolvers[m], w.module) for m, w in wrappers.items()})
     files = {
         m: FileAnalysis(resolvers[m].source, w.module, resolvers[m], types[m], positions[m]) for m, w in wrappers.items()
     }
-    return Analysis(project, table, symbols, files, unparsed)
+    return Analysis(project, table, symbols, facts, files, unparsed)

@@ -34,8 +34,8 @@ class FileTypes:
         self._types.clear()
 
 
-def infer(symbols: Symbols, trees: Mapping[str, tuple[Resolver, cst.Module]]) -> dict[str, FileTypes]:
-    """Types of every file of the repository, by module name."""
+def infer(symbols: Symbols, trees: Mapping[str, tuple[Resolver, cst.Module]]) -> tuple[dict[str, FileTypes], Facts]:
+    """Types of every file of the repository by module name, and what was found about functions and classes."""
     facts = Facts()
     types = {module: FileTypes() for module in trees}
     for facts.settled in (False, True):
@@ -46,7 +46,7 @@ def infer(symbols: Symbols, trees: Mapping[str, tuple[Resolver, cst.Module]]) ->
                 _Walker(symbols, facts, resolver, types[module]).module(tree)
             if not facts.changed:
                 break
-    return types
+    return types, facts
 
 
 class _Walker:

@@ -1,0 +1,82 @@
+"""What the passes share while one file is rewritten: names, types, findings, occurrence counts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from migrate.code.analysis import Analysis, FileAnalysis
+from migrate.code.findings import CODES, finding
+from migrate.code.types import Type
+from migrate.report import Finding, Severity
+
+_EMPTY = cst.Module([])
+_TORCH_IMPORT = re.compile(r"^\s*(?:import|from)\b.*\btorch\b", re.MULTILINE)
+
+
+def code_of(node: cst.CSTNode) -> str:
+    """Source text of a node, on one line."""
+    return " ".join(_EMPTY.code_for_node(node).split())
+
+
+@dataclass
+class Counts:
+    """torch names by occurrence."""
+
+    converted: int = 0
+    unconverted: int = 0
+    names: dict[str, int] = field(default_factory=dict)
+    """Occurrences of each name."""
+
+    def add(self, name: str, converted: bool) -> None:
+        self.names[name] = self.names.get(name, 0) + 1
+        if converted:
+            self.converted += 1
+        else:
+            self.unconverted += 1
+
+
+class FileContext:
+    """One file under conversion. Questions are asked about nodes of the *original* tree."""
+
+    def __init__(self, analysis: Analysis, file: FileAnalysis, target: str = "portable") -> None:
+        self.analysis, self.file, self.target = analysis, file, target
+        self.table, self.symbols, self.resolver = analysis.table, analysis.symbols, file.resolver
+        self.findings: list[Finding] = []
+        self.counts = Counts()
+        self.owned: set[cst.CSTNode] = set()
+        """Name nodes that are part of something a pass handles as a whole."""
+        self.uses_torch = bool(_TORCH_IMPORT.search(file.source.text or ""))
+        """Whether the file imports torch itself; only then is an unknown object worth a question."""
+        self._statements: list[tuple[cst.CSTNode, list[str]]] = []
+
+    def type_of(self, node: cst.CSTNode) -> Type:
+        return self.file.types.of(node)
+
+    def torch_name(self, node: cst.CSTNode) -> str | None:
+        return self.resolver.torch_name(node)
+
+    def report(self, code: str, node: cst.CSTNode, message: str) -> None:
+        """Record a finding; a warning also becomes a TODO line above the statement being rewritten."""
+        self.findings.append(finding(code, message, file=str(self.file.source.path), line=self.file.line(node)))
+        if CODES[code].severity is not Severity.NOTE and self._statements:
+            todo = f"# TODO(msmigrate:{code}) {' '.join(message.split())}"
+            todos = self._statements[-1][1]
+            if todo not in todos:
+                todos.append(todo)
+
+    # -- the statement being rewritten
+    def enter_statement(self, node: cst.CSTNode) -> None:
+        self._statements.append((node, []))
+
+    def leave_statement(self, updated: cst.CSTNode) -> cst.CSTNode:
+        """The statement with its TODO lines; a line whose code already stands there is not repeated."""
+        _, todos = self._statements.pop()
+        lines = list(getattr(updated, "leading_lines", ()))
+        present = " ".join(line.comment.value for line in lines if line.comment)
+        new = [todo for todo in todos if todo.split(")")[0] + ")" not in present]
+        if not new:
+            return updated
+        return updated.with_changes(leading_lines=[*lines, *(cst.EmptyLine(comment=cst.Comment(t)) for t in new)])

@@ -1,0 +1,52 @@
+"""Conversion of one file: the passes in their order, then the imports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+from migrate.code.analysis import Analysis, FileAnalysis
+from migrate.code.context import Counts, FileContext
+from migrate.code.findings import finding
+from migrate.code.imports import finish_imports
+from migrate.code.passes.base import Pass
+from migrate.code.passes.cells import Cells
+from migrate.code.passes.devices import Devices
+from migrate.code.passes.dynamic import Dynamic
+from migrate.code.passes.formats import Formats
+from migrate.code.passes.inplace import InPlace
+from migrate.code.passes.names import Names
+from migrate.code.rewrite import rewrite
+from migrate.report import Finding
+
+# The first pass that answers for a call or a name wins, so `Names`, which knows least about meaning, comes last.
+PASSES: tuple[type[Pass], ...] = (Cells, Dynamic, Devices, InPlace, Formats, Names)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Outcome for one file."""
+
+    text: str
+    findings: list[Finding]
+    counts: Counts
+    helpers: frozenset[str]
+    """Modules of `ms_compat` that the file imports."""
+
+
+def convert_file(analysis: Analysis, file: FileAnalysis, target: str = "portable") -> Converted:
+    """Convert one file; a pass that crashes leaves the file as it was, with a finding."""
+    context = FileContext(analysis, file, target)
+    path = str(file.source.path)
+    try:
+        tree = rewrite(context, [make(context) for make in PASSES])
+        tree, helpers = finish_imports(context, tree)
+        text = tree.code
+        compile(text, path, "exec", dont_inherit=True)
+    except (Exception, RecursionError) as error:  # noqa: BLE001  (reported as a finding, the other files go on)
+        message = f"{type(error).__name__}: {error}"
+        return Converted(file.tree.code, [finding("M102", message, file=path)], context.counts, frozenset())
+    return Converted(text, context.findings, context.counts, helpers)
+
+
+__all__ = ["PASSES", "Converted", "convert_file"]

@@ -1,0 +1,113 @@
+"""The findings of the code converter: one table of codes with severity, why and fix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from migrate.report import Finding, Severity
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kind of finding."""
+
+    severity: Severity
+    why: str
+    fix: str
+
+
+CODES: dict[str, Code] = {
+    # files
+    "M101": Code(
+        Severity.WARNING,
+        "The file is no valid Python 3 source, so nothing in it can be understood.",
+        "Repair or delete the file; it was copied unchanged.",
+    ),
+    "M102": Code(
+        Severity.WARNING,
+        "A pass of the converter failed on this file.",
+        "The file was copied unchanged; please report the message.",
+    ),
+    "M103": Code(
+        Severity.WARNING,
+        "Names that come from a star import of torch cannot be told from the file's own.",
+        "Replace the star by the names that are used.",
+    ),
+    # names
+    "M110": Code(
+        Severity.WARNING,
+        "The table of torch names does not have this name; it is never guessed.",
+        "Write the MindSpore counterpart by hand, or add a row to mappings/api.",
+    ),
+    "M111": Code(
+        Severity.WARNING,
+        "MindSpore has no counterpart that keeps torch's meaning.",
+        "See the advice in the message.",
+    ),
+    "M112": Code(
+        Severity.WARNING,
+        "The call has arguments that the MindSpore counterpart cannot express.",
+        "Rewrite the call without these arguments, or convert it by hand.",
+    ),
+    "M113": Code(
+        Severity.WARNING,
+        "The torch name is chosen at run time, so it is not known which one it is.",
+        "Use a dictionary of the names that are meant.",
+    ),
+    "M114": Code(
+        Severity.WARNING,
+        "The package works on torch tensors and needs torch itself.",
+        "Replace it by code of your own or by a MindSpore package.",
+    ),
+    # types
+    "M120": Code(
+        Severity.WARNING,
+        "The method is spelled or behaves differently in MindSpore if the object is a tensor, and its type is not known.",
+        "Annotate the variable, e.g. `x: torch.Tensor`, and convert again.",
+    ),
+    # modules
+    "M201": Code(
+        Severity.WARNING,
+        "`forward` of an autograd function is not a module's forward; it was left as it is.",
+        "Write a Cell with `construct` and `bprop`.",
+    ),
+    "M202": Code(
+        Severity.WARNING,
+        "The class has a base whose origin is unknown, so it is not known whether it is a module.",
+        "Convert the class by hand if it is a torch.nn.Module.",
+    ),
+    # in-place
+    "M301": Code(
+        Severity.WARNING,
+        "MindSpore's in-place methods do not change the tensor on every back end, and the place has no name to assign to.",
+        "Split the statement: compute the value, then assign it.",
+    ),
+    "M302": Code(
+        Severity.WARNING,
+        "The tensor shares memory with another name; an assignment would not change the other one.",
+        "Assign to the original, e.g. with an index.",
+    ),
+    # training
+    "M401": Code(
+        Severity.WARNING,
+        "MindSpore differentiates functions; this backward() could not be turned into one safely.",
+        "Put the computation of the loss into one block before backward(), without leaving it in between.",
+    ),
+    "M402": Code(
+        Severity.NOTE,
+        "The gradients are computed by a function made once; it runs eagerly (PyNative).",
+        "Nothing to do. Compile it with mindspore.jit when the forward part has no host read-backs.",
+    ),
+    # devices
+    "M501": Code(
+        Severity.WARNING,
+        "What `.to(...)` does depends on whether the argument is a device, a data type or a tensor.",
+        "Annotate the argument, or write the data type explicitly.",
+    ),
+}
+
+
+def finding(code: str, message: str, *, file: str | None = None, line: int | None = None) -> Finding:
+    """A finding of a known code."""
+    entry = CODES[code]
+    return Finding(code, entry.severity, message, entry.why, entry.fix, file=file, line=line)

@@ -1,0 +1,331 @@
+"""Import statements of a converted file: torch goes when nothing uses it, MindSpore and the helpers come with short names.
+
+The passes spell MindSpore names in full (`mindspore.ops.cat`, `ms_compat.layers.Linear`). Here they get the names people
+write, as far as the file does not use these names for something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from migrate.code.context import FileContext, code_of
+from migrate.code.resolve import absolute, dotted
+
+_ALIASES = {"mindspore.ops": "ops", "mindspore.nn": "nn", "mindspore.mint": "mint", "mindspore": "ms"}
+_MARKER = "_msmigrate_imports_"
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+def finish_imports(context: FileContext, tree: cst.Module) -> tuple[cst.Module, frozenset[str]]:
+    """The file with its final imports, and the helper modules it uses (`layers` for `ms_compat.layers`)."""
+    emitted = _Emitted()
+    tree.visit(emitted)
+    pruner = _Pruner(context, _names(tree))
+    tree = _visited(tree, pruner)
+    plan = _Plan()
+    if emitted.names and context.counts.converted:
+        plan = _plan(emitted.names, _names(tree), pruner.removed)
+        tree = _visited(tree, _Shortener(plan.spelling))
+    helpers = frozenset(name.split(".")[1] for name in emitted.names if name.startswith("ms_compat."))
+    return _placed(tree, plan.lines()), helpers
+
+
+def _visited(tree: cst.Module, transformer: cst.CSTTransformer) -> cst.Module:
+    result = tree.visit(transformer)
+    assert isinstance(result, cst.Module)
+    return result
+
+
+# -- which names a file uses
+class _NameCollector(cst.CSTVisitor):
+    """Every plain name: variables, parameters, definitions; not attributes, keywords of calls, or import statements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def visit_Name(self, node: cst.Name) -> None:
+        self.found.add(node.value)
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        node.value.visit(self)
+        return False
+
+    def visit_Arg(self, node: cst.Arg) -> bool:
+        node.value.visit(self)
+        return False
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        return False
+
+    def visit_Annotation(self, node: cst.Annotation) -> None:
+        # A quoted annotation uses its names as well.
+        if isinstance(node.annotation, cst.SimpleString):
+            text = str(node.annotation.evaluated_value)
+            self.found.update(part for part in text.replace("[", ".").replace("]", ".").split(".") if part.isidentifier())
+
+
+class _ImportedNames(cst.CSTVisitor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def visit_ImportAlias(self, node: cst.ImportAlias) -> None:
+        self.found.add(node.evaluated_alias or node.evaluated_name.split(".")[0])
+
+
+def _names(tree: cst.Module) -> set[str]:
+    collector = _NameCollector()
+    tree.visit(collector)
+    return collector.found
+
+
+class _Emitted(cst.CSTVisitor):
+    """Full dotted names of MindSpore and of the helpers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        name = dotted(node)
+        if name is None or name.split(".")[0] not in ("mindspore", "ms_compat"):
+            return True
+        self.names.add(name)
+        return False
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        return False
+
+
+# -- removal
+class _Pruner(cst.CSTTransformer):
+    """Takes unused torch names out of the import statements; the first line that is emptied marks where the new ones go."""
+
+    def __init__(self, context: FileContext, used: set[str]) -> None:
+        super().__init__()
+        self.context, self.used = context, used
+        self.removed: set[str] = set()
+        self._marked = False
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        body, rest = self._pruned(updated_node.body, top=True)
+        return updated_node.with_changes(body=body, footer=[*rest, *updated_node.footer])
+
+    def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.IndentedBlock:
+        body, rest = self._pruned(updated_node.body, top=False)
+        if not body:
+            body = [cst.SimpleStatementLine([cst.Pass()], leading_lines=rest)]
+            rest = []
+        return updated_node.with_changes(body=body, footer=[*rest, *updated_node.footer])
+
+    def _pruned(self, body: Sequence[cst.CSTNode], top: bool) -> tuple[list[cst.CSTNode], list[cst.EmptyLine]]:
+        result: list[cst.CSTNode] = []
+        carried: list[cst.EmptyLine] = []
+        for line in body:
+            new = self._line(line) if isinstance(line, cst.SimpleStatementLine) else line
+            if new is None and isinstance(line, cst.SimpleStatementLine):
+                if top and not self._marked:
+                    self._marked = True
+                    new = line.with_changes(body=[cst.Expr(cst.Name(_MARKER))])
+                else:
+                    carried += _comments(line)
+                    continue
+            if carried:
+                new = new.with_changes(leading_lines=[*carried, *new.leading_lines])  # type: ignore[union-attr]
+                carried = []
+            assert new is not None
+            result.append(new)
+        return result, carried
+
+    def _line(self, line: cst.SimpleStatementLine) -> cst.SimpleStatementLine | None:
+        """The line without unused torch names; None if nothing is left."""
+        if not any(isinstance(small, cst.Import | cst.ImportFrom) for small in line.body):
+            return line
+        kept = [new for small in line.body if (new := self._statement(small)) is not None]
+        if not kept:
+            return None
+        if len(kept) < len(line.body):
+            kept[-1] = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        return line.with_changes(body=kept)
+
+    def _statement(self, node: cst.BaseSmallStatement) -> cst.BaseSmallStatement | None:
+        if isinstance(node, cst.Import):
+            return _with_names(node, [alias for alias in node.names if self._stays(alias, alias.evaluated_name)])
+        if isinstance(node, cst.ImportFrom) and not isinstance(node.names, cst.ImportStar):
+            base = "." * len(node.relative) + (dotted(node.module) or "")
+            separator = "" if base.endswith(".") else "."
+            project, source = self.context.analysis.project, self.context.file.source
+            kept = []
+            for alias in node.names:
+                name = absolute(project, source, base + separator + alias.evaluated_name)
+                if self._stays(alias, self.context.resolver.canonical(name)):
+                    kept.append(alias)
+            return _with_names(node, kept)
+        return node
+
+    def _stays(self, alias: cst.ImportAlias, name: str) -> bool:
+        local = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
+        if (name != "torch" and not name.startswith("torch.")) or local in self.used:
+            return True
+        self.removed.add(local)
+        return False
+
+
+def _with_names(node: cst.Import | cst.ImportFrom, kept: list[cst.ImportAlias]) -> cst.BaseSmallStatement | None:
+    if not kept:
+        return None
+    assert not isinstance(node.names, cst.ImportStar)
+    if len(kept) == len(node.names):
+        return node
+    if kept[-1] is not node.names[-1]:
+        kept = [*kept[:-1], kept[-1].with_changes(comma=node.names[-1].comma)]
+    return node.with_changes(names=kept)
+
+
+def _comments(line: cst.SimpleStatementLine) -> list[cst.EmptyLine]:
+    """The comments of a line that goes away, as lines of their own."""
+    kept = [empty for empty in line.leading_lines if empty.comment is not None]
+    if line.trailing_whitespace.comment is not None:
+        kept.append(cst.EmptyLine(comment=line.trailing_whitespace.comment))
+    return kept
+
+
+# -- short names
+@dataclass
+class _Plan:
+    spelling: dict[str, str] = field(default_factory=dict)
+    """Full name -> how it is written."""
+    plain: set[str] = field(default_factory=set)
+    """`import ...` lines."""
+    members: dict[str, set[str]] = field(default_factory=dict)
+    """`from module import names`."""
+
+    def lines(self) -> list[str]:
+        members = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self.members.items())]
+        return [*sorted(self.plain), *sorted(members, key=lambda line: line.startswith("from ms_compat"))]
+
+
+def _plan(names: set[str], bound: set[str], was_torch: set[str]) -> _Plan:
+    """Spelling and imports of every emitted name; `bound` are the names that the file uses otherwise."""
+    plan = _Plan()
+    taken = bound - {"mindspore", "ms_compat"}
+    for name in sorted(names):
+        module, _, last = name.rpartition(".")
+        if name.startswith("mindspore."):
+            prefix = next(p for p in _ALIASES if name.startswith(f"{p}."))
+            alias = _ALIASES[prefix]
+            if alias in taken:
+                plan.plain.add("import mindspore")
+                plan.spelling[name] = name
+            elif prefix == "mindspore":
+                plan.plain.add("import mindspore as ms")
+                plan.spelling[name] = alias + name.removeprefix(prefix)
+            else:
+                plan.members.setdefault("mindspore", set()).add(alias)
+                plan.spelling[name] = alias + name.removeprefix(prefix)
+            continue
+        helper = name.split(".")[1]
+        already = name in plan.spelling
+        if module == f"ms_compat.{helper}" and (last[0].isupper() or last in was_torch) and last not in taken and not already:
+            plan.members.setdefault(module, set()).add(last)
+            plan.spelling[name] = last
+            taken.add(last)
+        elif helper not in taken or helper in plan.members.get("ms_compat", ()):
+            plan.members.setdefault("ms_compat", set()).add(helper)
+            plan.spelling[name] = name.removeprefix("ms_compat.")
+            taken.add(helper)
+        else:
+            plan.plain.add(f"import ms_compat.{helper}")
+            plan.spelling[name] = name
+    return plan
+
+
+class _Shortener(cst.CSTTransformer):
+    def __init__(self, spelling: dict[str, str]) -> None:
+        super().__init__()
+        self.spelling = spelling
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        return dotted(node) not in self.spelling
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        return False
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        spelled = self.spelling.get(dotted(original_node) or "")
+        if spelled is None:
+            return updated_node
+        return cst.parse_expression(spelled).with_changes(lpar=original_node.lpar, rpar=original_node.rpar)
+
+
+# -- placing
+def _placed(tree: cst.Module, lines: list[str]) -> cst.Module:
+    """Put the new import lines where the first torch import stood, or after the imports at the top."""
+    present = {code_of(s) for s in tree.body if isinstance(s, cst.SimpleStatementLine)}
+    new: list[Statement] = [_import_line(line) for line in lines if line not in present]
+    body: list[Statement] = []
+    placed = False
+    carried: list[cst.EmptyLine] = []
+    for statement in tree.body:
+        if _is_marker(statement):
+            assert isinstance(statement, cst.SimpleStatementLine)
+            if new:
+                new[0] = new[0].with_changes(leading_lines=statement.leading_lines)
+                new[-1] = new[-1].with_changes(trailing_whitespace=statement.trailing_whitespace)
+            else:
+                carried = _comments(statement)
+            body += new
+            placed = True
+            continue
+        if carried:
+            statement = statement.with_changes(leading_lines=[*carried, *statement.leading_lines])
+            carried = []
+        body.append(statement)
+    if not placed and new:
+        position = _after_imports(body)
+        if position == 0 and body:
+            new[-1] = new[-1]
+        body[position:position] = new
+    return tree.with_changes(body=body, footer=[*carried, *tree.footer])
+
+
+def _import_line(text: str) -> cst.SimpleStatementLine:
+    statement = cst.parse_statement(text)
+    assert isinstance(statement, cst.SimpleStatementLine)
+    return statement
+
+
+def _is_marker(statement: cst.CSTNode) -> bool:
+    return (
+        isinstance(statement, cst.SimpleStatementLine)
+        and isinstance(statement.body[0], cst.Expr)
+        and isinstance(statement.body[0].value, cst.Name)
+        and statement.body[0].value.value == _MARKER
+    )
+
+
+def _after_imports(body: list[Statement]) -> int:
+    """Behind the docstring and the block of imports at the top."""
+    position = 0
+    for index, statement in enumerate(body):
+        if not isinstance(statement, cst.SimpleStatementLine):
+            break
+        first = statement.body[0]
+        docstring = index == 0 and isinstance(first, cst.Expr) and isinstance(first.value, cst.SimpleString)
+        if not docstring and not isinstance(first, cst.Import | cst.ImportFrom):
+            break
+        position = index + 1
+    return position

@@ -1,0 +1,133 @@
+"""Whether a local name may share its tensor with something else, so that rebinding it would not be enough."""
+
+from __future__ import annotations
+
+import libcst as cst
+import libcst.matchers as m
+
+from migrate.code.context import FileContext
+
+_VIEWS = frozenset(
+    {"view", "view_as", "transpose", "permute", "expand", "expand_as", "squeeze", "unsqueeze", "t", "chunk", "split", "narrow",
+     "select", "reshape", "reshape_as", "flatten", "unflatten", "contiguous", "detach", "to", "type", "type_as", "float", "half",
+     "double", "long", "int", "bool", "diagonal", "unfold", "unbind", "swapaxes", "movedim", "swapdims", "cpu", "cuda", "real"}
+)  # fmt: skip
+
+
+class AliasScan:
+    """Collects, per function, what each name was assigned from and where it was stored."""
+
+    def __init__(self, context: FileContext) -> None:
+        self.context = context
+        self._functions: list[_Uses] = [_uses(context.file.tree)]
+        self._by_function: dict[cst.CSTNode, _Uses] = {}
+
+    def enter(self, node: cst.CSTNode) -> None:
+        """Remember which function each name stands in."""
+        if isinstance(node, cst.FunctionDef):
+            uses = _uses(node)
+            for name in m.findall(node, m.Name()):
+                self._by_function[name] = uses  # an inner function is entered later and wins
+
+    def reason(self, name: cst.Name) -> str | None:
+        """Why the tensor of a name may be reachable otherwise; None when it is certainly not."""
+        uses = self._by_function.get(name, self._functions[0])
+        if name.value in uses.parameters:
+            return f"{name.value} is a parameter, the caller's tensor would have to change too"
+        sources = uses.assigned.get(name.value, [])
+        if not sources:
+            return f"where {name.value} comes from is not visible here"
+        for source in sources:
+            if source is None or not self.is_fresh(source):
+                return f"{name.value} may be a view or a second name of another tensor"
+        if name.value in uses.stored:
+            return f"{name.value} is also stored under another name"
+        return None
+
+    def is_fresh(self, node: cst.BaseExpression) -> bool:
+        """Whether an expression makes a tensor that nothing else refers to."""
+        if isinstance(node, cst.BinaryOperation | cst.UnaryOperation | cst.Comparison):
+            return True
+        if not isinstance(node, cst.Call):
+            return False
+        if self.context.torch_name(node.func) is not None:
+            return True
+        if isinstance(node.func, cst.Attribute) and self.context.type_of(node.func.value).is_tensor:
+            method = node.func.attr.value
+            if method.endswith("_"):
+                return self.is_fresh(node.func.value)
+            return method not in _VIEWS
+        return False
+
+
+class _Uses:
+    def __init__(self) -> None:
+        self.parameters: set[str] = set()
+        self.assigned: dict[str, list[cst.BaseExpression | None]] = {}
+        self.stored: set[str] = set()
+
+
+def _uses(node: cst.FunctionDef | cst.Module) -> _Uses:
+    uses = _Uses()
+    node.visit(_Collector(uses, node))
+    return uses
+
+
+class _Collector(cst.CSTVisitor):
+    def __init__(self, uses: _Uses, root: cst.CSTNode) -> None:
+        super().__init__()
+        self.uses, self.root = uses, root
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return node is self.root
+
+    def visit_Param(self, node: cst.Param) -> None:
+        self.uses.parameters.add(node.name.value)
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        for target in node.targets:
+            self._target(target.target, node.value)
+        self._store(node.value)
+
+    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
+        if node.value is not None:
+            self._target(node.target, node.value)
+            self._store(node.value)
+
+    def visit_For(self, node: cst.For) -> None:
+        self._target(node.target, None)
+
+    def visit_CompFor(self, node: cst.CompFor) -> None:
+        self._target(node.target, None)
+
+    def visit_AsName(self, node: cst.AsName) -> None:
+        self._target(node.name, None)
+
+    def visit_Call(self, node: cst.Call) -> None:
+        if m.matches(node.func, m.Attribute(attr=m.OneOf(m.Name("append"), m.Name("insert"), m.Name("extend")))):
+            for arg in node.args:
+                self._store(arg.value)
+
+    def _target(self, target: cst.CSTNode, value: cst.BaseExpression | None) -> None:
+        if isinstance(target, cst.Name):
+            self.uses.assigned.setdefault(target.value, []).append(value)
+        elif isinstance(target, cst.Tuple | cst.List):
+            pairs = zip(target.elements, value.elements, strict=False) if isinstance(value, cst.Tuple | cst.List) else ()
+            values = [v.value for _, v in pairs]
+            for position, element in enumerate(target.elements):
+                self._target(element.value, values[position] if position < len(values) else None)
+
+    def _store(self, value: cst.BaseExpression) -> None:
+        """Names whose very tensor (or a view of it) the value keeps."""
+        if isinstance(value, cst.Name):
+            self.uses.stored.add(value.value)
+        elif isinstance(value, cst.Tuple | cst.List | cst.Set):
+            for element in value.elements:
+                self._store(element.value)
+        elif isinstance(value, cst.Dict):
+            for pair in value.elements:
+                self._store(pair.value)
+        elif isinstance(value, cst.Subscript | cst.Attribute):
+            self._store(value.value)
+        elif isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _VIEWS:
+            self._store(value.func.value)

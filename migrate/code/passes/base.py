@@ -1,0 +1,49 @@
+"""What a pass may do: look at an original node and give its replacement, or decline."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from migrate.code.context import FileContext
+
+
+class Pass:
+    """A rule that is asked about every node of its kinds, children first. None means: not mine.
+
+    `original` is the node of the analysed tree (ask `context` about it), `updated` the same node with its children rewritten.
+    """
+
+    def __init__(self, context: FileContext) -> None:
+        self.context = context
+
+    def enter(self, node: cst.CSTNode) -> None:
+        """Seen before the children are rewritten; the place to claim name nodes (`context.owned`)."""
+
+    def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
+        return None
+
+    def reference(self, original: cst.Name | cst.Attribute, updated: cst.BaseExpression) -> cst.BaseExpression | None:
+        """A name or attribute that is not the function of a call."""
+        return None
+
+    def formatted(
+        self, original: cst.FormattedStringExpression, updated: cst.FormattedStringExpression
+    ) -> cst.FormattedStringExpression | None:
+        return None
+
+    def small_statement(
+        self, original: cst.BaseSmallStatement, updated: cst.BaseSmallStatement
+    ) -> cst.BaseSmallStatement | None:
+        return None
+
+    def function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef | None:
+        return None
+
+    def class_(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef | None:
+        return None
+
+    def block(
+        self, original: cst.IndentedBlock | cst.Module, updated: cst.IndentedBlock | cst.Module
+    ) -> cst.IndentedBlock | cst.Module | None:
+        """A sequence of statements; as long as only this hook changes their number, originals and updates correspond."""
+        return None

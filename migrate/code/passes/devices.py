@@ -1,0 +1,82 @@
+"""`.to(...)`: device arguments vanish, data types stay. Device variables and parameters of user functions are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+import libcst.matchers as m
+
+from migrate.code.context import code_of
+from migrate.code.passes.base import Pass
+from migrate.code.template import Expansion, select
+
+_TRANSFER_OPTIONS = ("non_blocking", "copy", "memory_format")
+
+
+class Devices(Pass):
+    """MindSpore places tensors itself; a transfer is the identity, a change of data type is not."""
+
+    def enter(self, node: cst.CSTNode) -> None:
+        if isinstance(node, cst.Call) and self._name(node):
+            self.context.owned.add(node.func)
+
+    def _name(self, node: cst.Call) -> str | None:
+        """The torch method that a `.to(...)` call is; None when it is the repository's own or cannot be told."""
+        if not m.matches(node.func, m.Attribute(attr=m.Name("to"))):
+            return None
+        assert isinstance(node.func, cst.Attribute)
+        base = self.context.type_of(node.func.value)
+        if base.is_tensor or base.kind == "tensors":
+            return "torch.Tensor.to"
+        if base.kind == "object" and base.name:
+            if self.context.symbols.method(base.name, "to"):
+                return None
+            return "torch.nn.Module.to" if self.context.symbols.is_module(base.name) else None
+        if not base.is_known and all(self._is_transfer(arg) for arg in node.args):
+            return "torch.Tensor.to"  # whatever it is, it is only moved
+        return None
+
+    def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
+        name = self._name(original)
+        if name is None:
+            return None
+        assert isinstance(updated.func, cst.Attribute)
+        kept: list[cst.Arg] = []
+        for before, after in zip(original.args, updated.args, strict=True):
+            if self._is_transfer(before):
+                continue
+            kind = self.context.type_of(before.value)
+            if kind.is_tensor:
+                kept.append(after.with_changes(keyword=None, value=cst.Attribute(after.value, cst.Name("dtype"))))
+            elif kind.kind == "dtype" or (before.keyword is not None and before.keyword.value == "dtype"):
+                kept.append(after)
+            else:
+                self.context.counts.add(name, converted=False)
+                self.context.report("M501", original, f"{code_of(original)}: is {code_of(before.value)} a device?")
+                return updated
+        if not kept:
+            self.context.counts.add(name, converted=True)
+            return updated.func.value
+        return self._with_dtype(name, original, updated, kept)
+
+    def _with_dtype(self, name: str, original: cst.Call, updated: cst.Call, kept: Sequence[cst.Arg]) -> cst.BaseExpression:
+        assert isinstance(updated.func, cst.Attribute)
+        arguments = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in kept]
+        found = select(self.context.table, name, arguments, updated.func.value, self.context.target, {})
+        if isinstance(found, Expansion):
+            self.context.counts.add(name, converted=True)
+            return found.node
+        self.context.counts.add(name, converted=False)
+        self.context.report("M112", original, f"{name}: {found.reason}")
+        return updated
+
+    def _is_transfer(self, arg: cst.Arg) -> bool:
+        """Whether an argument of `.to` only says where the data goes."""
+        if arg.star:
+            return False
+        if arg.keyword is not None:
+            return arg.keyword.value in (*_TRANSFER_OPTIONS, "device")
+        kind = self.context.type_of(arg.value).kind
+        # The only text that `.to` takes is a device, the only plain number a device index.
+        return kind in ("device", "value") or isinstance(arg.value, cst.SimpleString | cst.FormattedString | cst.Integer)

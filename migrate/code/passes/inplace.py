@@ -1,0 +1,127 @@
+"""In-place tensor methods as assignments: `x.mul_(y)` -> `x = x * y`, and `assign` where it is a parameter.
+
+MindSpore 2.10 returns the right value from `x.mul_(y)` and leaves `x` unchanged on the CPU, without an error.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+import libcst.matchers as m
+
+from migrate.code.context import FileContext, code_of
+from migrate.code.passes.aliases import AliasScan
+from migrate.code.passes.base import Pass
+from migrate.code.template import Expansion, select
+
+_OUT_OF_PLACE = {"zero_": "torch.zeros_like", "fill_": "torch.full_like", "copy_": None}
+
+
+class InPlace(Pass):
+    """Statements `x.op_(...)`, and in-place calls whose result is what matters."""
+
+    def __init__(self, context: FileContext) -> None:
+        super().__init__(context)
+        self._statements: set[cst.CSTNode] = set()
+        self._values: set[cst.CSTNode] = set()
+        """In-place calls on a fresh value, or assigned to the name they change: the value is enough."""
+        self._aliases = AliasScan(context)
+
+    def enter(self, node: cst.CSTNode) -> None:
+        self._aliases.enter(node)
+        if isinstance(node, cst.Expr) and self._method(node.value):
+            self._statements.add(node.value)
+        elif isinstance(node, cst.Assign) and self._method(node.value) and len(node.targets) == 1:
+            assert isinstance(node.value, cst.Call) and isinstance(node.value.func, cst.Attribute)
+            if code_of(node.targets[0].target) == code_of(node.value.func.value):
+                self._values.add(node.value)
+        if isinstance(node, cst.Call) and self._method(node):
+            assert isinstance(node.func, cst.Attribute)
+            self.context.owned.add(node.func)
+            if isinstance(node.func.value, cst.Call | cst.BinaryOperation) and self._aliases.is_fresh(node.func.value):
+                self._values.add(node)
+
+    def _method(self, node: cst.CSTNode) -> str | None:
+        """Name of the in-place tensor method that a call is, if the table has no row of its own for it."""
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+            return None
+        name = node.func.attr.value
+        if not name.endswith("_") or name.endswith("__") or not self.context.type_of(node.func.value).is_tensor:
+            return None
+        if f"torch.Tensor.{name}" in self.context.table or name in ("requires_grad_", "copy_"):
+            return None
+        return name
+
+    def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
+        method = self._method(original)
+        if method is None or original in self._statements:
+            return updated if method else None
+        if original not in self._values:
+            self.context.counts.add(f"torch.Tensor.{method}", converted=False)
+            self.context.report("M301", original, f"{code_of(original)} changes its tensor inside an expression")
+            return updated
+        return self._value(method, original, updated) or updated
+
+    def _value(self, method: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
+        """The out-of-place expression of an in-place call."""
+        assert isinstance(updated.func, cst.Attribute)
+        receiver, name = updated.func.value, f"torch.Tensor.{method[:-1]}"
+        function = _OUT_OF_PLACE.get(method)
+        if function is not None:
+            found = select(self.context.table, function, [cst.Arg(receiver), *updated.args], None, self.context.target, {})
+        else:
+            found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
+        if isinstance(found, Expansion):
+            self.context.counts.add(f"torch.Tensor.{method}", converted=True)
+            return found.node
+        self.context.counts.add(f"torch.Tensor.{method}", converted=False)
+        rows = self.context.table.rows(function or name)
+        self.context.report("M112" if rows else "M110", original, f"tensor method {method}: {found.reason}")
+        return None
+
+    def small_statement(
+        self, original: cst.BaseSmallStatement, updated: cst.BaseSmallStatement
+    ) -> cst.BaseSmallStatement | None:
+        if not isinstance(original, cst.Expr) or original.value not in self._statements:
+            return None
+        assert isinstance(updated, cst.Expr)
+        call, new = original.value, updated.value
+        assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and isinstance(new, cst.Call)
+        assert isinstance(new.func, cst.Attribute)
+        method = call.func.attr.value
+        if self._is_parameter(call.func.value):
+            value = self._value(method, call, _on(new, _without_data(new.func.value)))
+            return None if value is None else _assign_parameter(_without_data(new.func.value), value)
+        if isinstance(call.func.value, cst.Name) and (reason := self._aliases.reason(call.func.value)):
+            self.context.counts.add(f"torch.Tensor.{method}", converted=False)
+            self.context.report("M302", call, f"{code_of(call)}: {reason}")
+            return None
+        if not isinstance(call.func.value, cst.Name | cst.Attribute | cst.Subscript):
+            self.context.counts.add(f"torch.Tensor.{method}", converted=False)
+            self.context.report("M301", call, f"{code_of(call)} changes a tensor that has no name")
+            return None
+        value = self._value(method, call, new)
+        if value is None:
+            return None
+        return cst.Assign(targets=[cst.AssignTarget(new.func.value)], value=value)
+
+    def _is_parameter(self, node: cst.BaseExpression) -> bool:
+        if m.matches(node, m.Attribute(attr=m.Name("data"))):
+            assert isinstance(node, cst.Attribute)
+            node = node.value
+        return self.context.type_of(node).kind == "parameter"
+
+
+def _on(call: cst.Call, receiver: cst.BaseExpression) -> cst.Call:
+    assert isinstance(call.func, cst.Attribute)
+    return call.with_changes(func=call.func.with_changes(value=receiver))
+
+
+def _without_data(node: cst.BaseExpression) -> cst.BaseExpression:
+    if isinstance(node, cst.Attribute) and node.attr.value == "data":
+        return node.value
+    return node
+
+
+def _assign_parameter(target: cst.BaseExpression, value: cst.BaseExpression) -> cst.Expr:
+    function = cst.parse_expression("mindspore.ops.assign")
+    return cst.Expr(cst.Call(function, [cst.Arg(target), cst.Arg(value)]))

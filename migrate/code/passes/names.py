@@ -1,0 +1,180 @@
+"""The final renaming: torch names and the methods of torch objects by the rows of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from migrate.code.context import FileContext, code_of
+from migrate.code.passes.base import Pass
+from migrate.code.template import Expansion, Refusal, expand, expand_symbol, select
+from migrate.code.types import Type
+
+# Methods that a str, list, dict, set, file or number has too: on an object of unknown type they say nothing.
+_COMMON_METHODS = frozenset(name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)) | {
+    "write", "read", "close", "seek", "flush", "item", "numpy", "tolist", "shape", "dtype", "astype", "mean", "std", "sum",
+    "max", "min", "all", "any", "reshape", "transpose", "flatten", "squeeze", "step", "to", "size", "type", "where", "round",
+    "repeat", "equal", "eq", "ne", "lt", "gt", "le", "ge", "data", "abs", "dot", "apply_",
+}  # fmt: skip
+
+
+def member_of(context: FileContext, base: Type, member: str) -> str | None:
+    """The table's name of `object.member`, or what it would be called; None when the object is not torch's."""
+    if base.is_tensor or base.kind == "tensors":
+        return f"torch.Tensor.{member}"
+    if base.kind in ("device", "dtype"):
+        return f"torch.{base.kind}.{member}"
+    if base.kind == "shape":
+        return f"torch.Size.{member}" if f"torch.Size.{member}" in context.table else None
+    if base.kind in ("object", "super") and base.name:
+        if context.symbols.method(base.name, member) and base.kind == "object":
+            return None
+        if any((name, member) in context.analysis.facts.attributes for name in context.symbols.lineage(base.name)):
+            return None
+        return context.symbols.torch_member(base.name, member)
+    return None
+
+
+class Names(Pass):
+    """Asked last: whatever torch name the passes before it left."""
+
+    def enter(self, node: cst.CSTNode) -> None:
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name | cst.Attribute):
+            if self.context.torch_name(node.func) or self._member(node.func):
+                self.context.owned.add(node.func)
+        if isinstance(node, cst.Attribute) and (name := self.context.torch_name(node)):
+            # `torch.float32.itemsize`: an attribute of a known name is converted through that name.
+            if name in self.context.table or self._longest_known(name) is None:
+                self._own_chain(node)
+
+    def _own_chain(self, node: cst.Attribute) -> None:
+        inner: cst.BaseExpression = node.value
+        while True:
+            self.context.owned.add(inner)
+            if not isinstance(inner, cst.Attribute):
+                return
+            inner = inner.value
+
+    def _longest_known(self, name: str) -> str | None:
+        parts = name.split(".")
+        for length in range(len(parts) - 1, 1, -1):
+            prefix = ".".join(parts[:length])
+            if prefix in self.context.table:
+                return prefix
+        return None
+
+    def _member(self, node: cst.BaseExpression) -> str | None:
+        if not isinstance(node, cst.Attribute):
+            return None
+        return member_of(self.context, self.context.type_of(node.value), node.attr.value)
+
+    # -- calls
+    def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
+        name = self.context.torch_name(original.func)
+        if name is not None:
+            return self._convert_call(name, original, updated, None)
+        if not isinstance(original.func, cst.Attribute) or not isinstance(updated.func, cst.Attribute):
+            return None
+        name = self._member(original.func)
+        if name is not None:
+            return self._convert_call(name, original, updated, updated.func.value)
+        self._check_unknown(original, updated)
+        return None
+
+    def _convert_call(
+        self, name: str, original: cst.Call, updated: cst.Call, receiver: cst.BaseExpression | None
+    ) -> cst.BaseExpression | None:
+        found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
+        if isinstance(found, Expansion):
+            self.context.counts.add(name, converted=True)
+            return _keep_parentheses(updated, found.node)
+        self.refused(name, original, found)
+        return None
+
+    def refused(self, name: str, node: cst.CSTNode, refusal: Refusal) -> None:
+        """Count and report a name that stays as it is."""
+        rows = self.context.table.rows(name)
+        self.context.counts.add(name, converted=False)
+        if not rows:
+            known = name.startswith("torch.Tensor.")
+            subject = f"tensor method {name.removeprefix('torch.Tensor.')}" if known else name
+            self.context.report("M110", node, f"{subject} is not in the table")
+        elif all(row.status == "unsupported" for row in rows):
+            self.context.report("M111", node, f"{name}: {refusal.reason}")
+        else:
+            self.context.report("M112", node, f"{name}: {refusal.reason}")
+
+    def _check_unknown(self, original: cst.Call, updated: cst.Call) -> None:
+        assert isinstance(original.func, cst.Attribute) and isinstance(updated.func, cst.Attribute)
+        method = original.func.attr.value
+        if method in _COMMON_METHODS or self.context.type_of(original.func.value).is_known:
+            return
+        if self.context.resolver.qualified(original.func) is not None:
+            return  # a function of some module, not a method
+        name = f"torch.Tensor.{method}"
+        if name not in self.context.table or not self.context.uses_torch:
+            return
+        found = select(self.context.table, name, updated.args, updated.func.value, self.context.target, {})
+        if isinstance(found, Refusal) or code_of(found.node) != code_of(updated):
+            self.context.counts.add(name, converted=False)
+            self.context.report("M120", original, f"{code_of(original.func)}: is {code_of(original.func.value)} a tensor?")
+
+    # -- names that are not called
+    def reference(self, original: cst.Name | cst.Attribute, updated: cst.BaseExpression) -> cst.BaseExpression | None:
+        name = self.context.torch_name(original)
+        if name is not None:
+            if name not in self.context.table and isinstance(original, cst.Attribute) and self._longest_known(name):
+                return None
+            return self._convert_reference(name, original, updated)
+        if isinstance(original, cst.Attribute) and isinstance(updated, cst.Attribute):
+            member = self._member(original)
+            if member is not None and member in self.context.table:
+                row = self.context.table.rows(member)[0]
+                if row.signature is not None:
+                    return None  # a bound method passed as a value
+                found = expand(row, (), updated.value, self.context.target, {})
+                if isinstance(found, Expansion):
+                    self.context.counts.add(member, converted=True)
+                    return _keep_parentheses(updated, found.node)
+                self.refused(member, original, found)
+        return None
+
+    def _convert_reference(
+        self, name: str, original: cst.Name | cst.Attribute, updated: cst.BaseExpression
+    ) -> cst.BaseExpression | None:
+        rows = self.context.table.rows(name)
+        if not rows:
+            self.context.counts.add(name, converted=False)
+            if self._is_namespace(name):
+                self.context.report("M113", original, f"the module {name} is used as a value")
+            else:
+                self.context.report("M110", original, f"{name} is not in the table")
+            return None
+        found = self._first_symbol(rows)
+        if isinstance(found, Expansion):
+            self.context.counts.add(name, converted=True)
+            return _keep_parentheses(updated, found.node)
+        self.refused(name, original, found)
+        return None
+
+    def _first_symbol(self, rows: Sequence) -> Expansion | Refusal:  # type: ignore[type-arg]
+        refusal: Refusal | None = None
+        for row in rows:
+            found = expand(row, (), None, self.context.target, {}) if row.signature is None and row.portable else None
+            found = found if isinstance(found, Expansion) else expand_symbol(row, {})
+            if isinstance(found, Expansion):
+                return found
+            refusal = refusal or found
+        assert refusal is not None
+        return refusal
+
+    def _is_namespace(self, name: str) -> bool:
+        return name == "torch" or any(known.startswith(f"{name}.") for known in self.context.table.names())
+
+
+def _keep_parentheses(updated: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
+    """The parentheses that stood around the old expression stand around the new one."""
+    if not updated.lpar or new.lpar:
+        return new
+    return new.with_changes(lpar=updated.lpar, rpar=updated.rpar)
