@@ -135,7 +135,8 @@ def export(
         return report
     report.findings += dtype_notes(model.config, model.entries)
     carried, left = side_files(source)
-    report.findings += [finding("W009", "not carried over", file=name) for name in left]
+    states = set(model.manifest.files) - set(model.manifest.weights.values()) - {path.name for path in carried}
+    report.findings += [finding("W009", "not carried over", file=name) for name in sorted({*left, *states})]
     plan, index = plan_export(model, max_shard_size)
     _proved(report, plan, model.entries)
     check_space(out, plan.bytes_written + sum(path.stat().st_size for path in carried))

@@ -190,9 +190,10 @@ def _files_as_recorded(model: ShardedModel, merged: Mapping[str, Merged]) -> tup
             metadata = {str(key): str(value) for key, value in body["metadata"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{where}: malformed source record of {name!r} ({error!r})") from error
-        if unknown := [n for n, *_ in rows if n not in merged or n in seen]:
-            raise UserError(f"{where}: source file {name!r} lists {unknown[0]!r}, which is unknown or already listed")
-        seen.update(n for n, *_ in rows)
+        for listed, *_ in rows:
+            if listed not in merged or listed in seen:
+                raise UserError(f"{where}: source file {name!r} lists {listed!r}, which is unknown or already listed")
+            seen.add(listed)
         targets = [_target(merged, name, n) for n, *_ in rows]
         same = same and rows == [(t.name, t.dtype, t.shape) for t in targets]
         if targets:
