@@ -1,11 +1,11 @@
-"""Clipping of gradients. MindSpore returns gradients, so these take and return them; torch changes them in place."""
+"""Clipping of gradients: as values, and in the `.grad` of parameters where `backward.backward_of` leaves them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import mindspore as ms
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 
 
 def total_norm(grads: Sequence[Tensor], norm_type: float = 2.0) -> Tensor:
@@ -43,6 +43,32 @@ def clip_grad_norm(
         )
     factor = ops.clamp(max_norm / (norm + 1e-6), max=1.0)
     return tuple(g * factor.astype(g.dtype) for g in grads), norm
+
+
+def clip_grad_norm_(
+    parameters: Iterable[Parameter] | Parameter,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
+    """`clip_grad_norm` on the `.grad` of parameters; returns the norm before scaling."""
+    holders = _with_gradient(parameters)
+    clipped, norm = clip_grad_norm([p.grad for p in holders], max_norm, norm_type, error_if_nonfinite)
+    for parameter, gradient in zip(holders, clipped, strict=True):
+        parameter.grad = gradient
+    return norm
+
+
+def clip_grad_value_(parameters: Iterable[Parameter] | Parameter, clip_value: float) -> None:
+    """`clip_grad_value` on the `.grad` of parameters."""
+    holders = _with_gradient(parameters)
+    for parameter, gradient in zip(holders, clip_grad_value([p.grad for p in holders], clip_value), strict=True):
+        parameter.grad = gradient
+
+
+def _with_gradient(parameters: Iterable[Parameter] | Parameter) -> list[Parameter]:
+    several = [parameters] if isinstance(parameters, Tensor) else parameters
+    return [p for p in several if getattr(p, "grad", None) is not None]
 
 
 def clip_grad_value(grads: Sequence[Tensor], clip_value: float) -> tuple[Tensor, ...]:

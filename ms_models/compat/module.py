@@ -73,7 +73,10 @@ class Module(nn.Cell):
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Nothing to do: MindSpore returns gradients instead of storing them in parameters."""
+        """Forget the gradients that `backward.backward_of` left in `.grad`, or set them to zero."""
+        for parameter in self.parameters():
+            if getattr(parameter, "grad", None) is not None:
+                parameter.grad = None if set_to_none else ms.ops.zeros_like(parameter.grad)
 
     # -- children
     def named_modules(

@@ -1,11 +1,12 @@
 """Optimizers with torch's arithmetic, parameter groups and state dictionaries.
 
-MindSpore returns gradients instead of storing them, so an update is `optimizer(grads)` with the gradients in the order
-of `optimizer.parameters`:
+An update takes its gradients either as values, in the order of `optimizer.parameters`,
 
     grad_fn = mindspore.value_and_grad(forward, None, optimizer.parameters)
     loss, grads = grad_fn(batch)
     optimizer(grads)
+
+or, with `optimizer.step()`, from the `.grad` of the parameters, where `backward.backward_of` adds them.
 """
 
 from __future__ import annotations
@@ -72,10 +73,15 @@ class Optimizer:
                 if gradient is not None:
                     self._update(parameter, -gradient if group.get("maximize") else gradient, group)
 
-    step = __call__
+    def step(self) -> None:
+        """Update with the gradients in the `.grad` of the parameters; a parameter without one is left alone."""
+        self([getattr(p, "grad", None) for p in self.parameters])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Nothing to do: gradients are values, not stored in parameters."""
+        """Forget the gradients in `.grad`, or set them to zero."""
+        for parameter in self.parameters:
+            if getattr(parameter, "grad", None) is not None:
+                parameter.grad = None if set_to_none else ops.zeros_like(parameter.grad)
 
     def _update(self, parameter: Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
         raise NotImplementedError(f"{type(self).__name__} must say how to update a parameter")

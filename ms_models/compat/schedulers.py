@@ -55,8 +55,8 @@ class LambdaLR(LRScheduler):
     def __init__(
         self, optimizer: Any, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]], last_epoch: int = -1
     ) -> None:
-        several = isinstance(lr_lambda, list | tuple)
-        self.lr_lambdas = list(lr_lambda) if several else [lr_lambda] * len(optimizer.param_groups)  # type: ignore[arg-type]
+        one = [lr_lambda] * len(optimizer.param_groups)
+        self.lr_lambdas: list[Any] = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else one
         if len(self.lr_lambdas) != len(optimizer.param_groups):
             raise ValueError(f"expected {len(optimizer.param_groups)} lr_lambdas, but got {len(self.lr_lambdas)}")
         super().__init__(optimizer, last_epoch)

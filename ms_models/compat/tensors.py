@@ -1,0 +1,120 @@
+"""Tensor functions that no single MindSpore call gives with torch's meaning on every back end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+
+def full(size: Sequence[int], fill_value: Any, dtype: Any = None) -> Tensor:
+    """A tensor filled with one value, whose type decides the data type: bool, int64 or float32."""
+    if dtype is None:
+        kinds = {bool: ms.bool_, int: ms.int64}
+        dtype = fill_value.dtype if isinstance(fill_value, Tensor) else kinds.get(type(fill_value), ms.float32)
+    return ops.full(size, fill_value, dtype=dtype)
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have one shape and the same elements."""
+    return input.shape == other.shape and bool((input == other).all())
+
+
+def flip(input: Tensor, *dims: Any) -> Tensor:
+    """Reverse the order along axes; they may come as one tuple."""
+    axes = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims
+    return ops.flip(input, tuple(axes))
+
+
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """Shift along axes, what leaves one end enters at the other; without `dims` over the flattened tensor."""
+    if dims is None:
+        return roll(input.reshape(-1), shifts, 0).reshape(input.shape)
+    moves = [shifts] if isinstance(shifts, int) else shifts
+    axes = [dims] if isinstance(dims, int) else dims
+    for move, axis in zip(moves, axes, strict=True):
+        length = input.shape[axis]
+        cut = length - move % length
+        first, second = ops.split(input, [cut, length - cut], axis) if 0 < cut < length else (None, input)
+        input = second if first is None else ops.cat([second, first], axis)
+    return input
+
+
+def repeat(input: Tensor, *sizes: Any) -> Tensor:
+    """Tile; more sizes than axes add axes in front."""
+    times = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
+    return ops.tile(input, tuple(times))
+
+
+def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Vector norm over all elements or over the given axes: `(sum |x|^p)^(1/p)`; `fro` is p = 2."""
+    order = 2.0 if p == "fro" or p is None else float(p)
+    axes = tuple(range(input.ndim)) if dim is None else dim
+    size = ops.abs(input)
+    if order == float("inf"):
+        return ops.amax(size, axes, keepdim)
+    if order == float("-inf"):
+        return ops.amin(size, axes, keepdim)
+    if order == 0.0:
+        return (size != 0).astype(input.dtype).sum(axes, keepdims=keepdim)
+    if order == 1.0:
+        return size.sum(axes, keepdims=keepdim)
+    if order == 2.0:
+        return ops.sqrt((input * input).sum(axes, keepdims=keepdim))
+    return ops.pow(ops.pow(size, order).sum(axes, keepdims=keepdim), 1.0 / order)
+
+
+def isin(elements: Tensor, test_elements: Any) -> Tensor:
+    """For each element whether it occurs in `test_elements`."""
+    wanted = test_elements if isinstance(test_elements, Tensor) else Tensor(test_elements)
+    return (elements.expand_dims(-1) == wanted.reshape(-1)).any(-1)
+
+
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    """Different elements in ascending order, on request where they went and how often they occur."""
+    values, inverse, counts = np.unique(input.asnumpy(), return_inverse=True, return_counts=True)
+    result = [Tensor(values)]
+    if return_inverse:
+        result.append(Tensor(inverse.reshape(input.shape).astype(np.int64)))
+    if return_counts:
+        result.append(Tensor(counts.astype(np.int64)))
+    return result[0] if len(result) == 1 else tuple(result)
+
+
+def bincount(input: Tensor, minlength: int = 0) -> Tensor:
+    """How often each number from 0 occurs, int64."""
+    return Tensor(np.bincount(input.asnumpy(), minlength=minlength).astype(np.int64))
+
+
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
+    """`input` with the slices of `source` added at the positions `index` along `dim`; positions may repeat."""
+    moved = ops.movedim(input, dim, 0)
+    rows = ops.movedim(source, dim, 0) * alpha
+    added = ops.tensor_scatter_add(moved, index.expand_dims(-1), rows.astype(input.dtype))
+    return ops.movedim(added, 0, dim)
+
+
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """`input` with the slices at the positions `index` along `dim` replaced by those of `source`."""
+    moved = ops.movedim(input, dim, 0)
+    copied = ops.tensor_scatter_update(moved, index.expand_dims(-1), ops.movedim(source, dim, 0).astype(input.dtype))
+    return ops.movedim(copied, 0, dim)
+
+
+def pad_sequence(
+    sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
+    """Stack tensors `[n_i, ...]` of different length into `[max n, batch, ...]`, or batch first."""
+    longest = max(s.shape[0] for s in sequences)
+    padded = []
+    for sequence in sequences:
+        missing = longest - sequence.shape[0]
+        if missing:
+            filler = ops.full((missing, *sequence.shape[1:]), padding_value, dtype=sequence.dtype)
+            parts = [sequence, filler] if padding_side == "right" else [filler, sequence]
+            sequence = ops.cat(parts, 0)
+        padded.append(sequence)
+    return ops.stack(padded, 0 if batch_first else 1)
