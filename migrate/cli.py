@@ -297,24 +297,28 @@ def main(argv: list[str] | None = None) -> int:
     args = [arg for arg in args if arg not in VERBOSE]
     try:
         exit_code = app(args, prog_name="msmigrate", standalone_mode=False) or 0
-        if exit_code == INTERRUPTED:  # typer turns Ctrl-C into this
-            print("msmigrate: interrupted", file=sys.stderr)
-        return exit_code
-    except typer.TyperException as error:  # unknown option, missing argument, wrong path
+    except Exception as error:  # noqa: BLE001 - the last frame: reported in one line, or whole with -v
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()  # type: ignore[attr-defined]
             return COULD_NOT_RUN
-        message = _usage_message(error)
-    except UserError as error:
-        message = str(error)
-    except ModuleNotFoundError as error:
-        message = _missing_module(error)
-    except Exception as error:  # noqa: BLE001 - the last frame: reported in one line, or whole with -v
-        message = f"internal error ({type(error).__name__}: {error}); run again with -v and report the traceback"
-    if verbose:
-        traceback.print_exc()
-    print(f"msmigrate: error: {' '.join(message.split())}", file=sys.stderr)
-    return COULD_NOT_RUN
+        if verbose:
+            traceback.print_exc()
+        print(f"msmigrate: error: {' '.join(_explain(error).split())}", file=sys.stderr)
+        return COULD_NOT_RUN
+    if exit_code == INTERRUPTED:  # typer turns Ctrl-C into this
+        print("msmigrate: interrupted", file=sys.stderr)
+    return exit_code
+
+
+def _explain(error: Exception) -> str:
+    """One line for the user: what happened, and where there is something to do, what."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, typer.TyperException):  # unknown option, missing argument, wrong path
+        return _usage_message(error)
+    if isinstance(error, ModuleNotFoundError):
+        return _missing_module(error)
+    return f"internal error ({type(error).__name__}: {error}); run again with -v and report the traceback"
 
 
 def _usage_message(error: typer.TyperException) -> str:
