@@ -170,9 +170,10 @@ def _difference(source: TensorEntry, entry: TensorEntry, expected: Bytes) -> str
         return f"dtype {entry.dtype}, the source has {source.dtype}"
     if entry.shape != expected.shape[:-1]:
         return f"shape {list(entry.shape)}, the source gives {list(expected.shape[:-1])}"
-    unequal = (_whole(entry) != expected).any(axis=-1)
-    if not unequal.any():
+    stored = _whole(entry)
+    if np.array_equal(stored, expected):
         return None
+    unequal = (stored != expected).any(axis=-1)
     first = [int(i) for i in np.argwhere(unequal)[0]]
     return f"{int(unequal.sum())} of {unequal.size} elements differ from the source, the first at {first}"
 
