@@ -215,6 +215,9 @@ def data(
     out: Annotated[Path, typer.Option("-o", "--out", help="Directory to write the MindRecord shards to.")],
     seq_length: Annotated[int, typer.Option(min=2, help="Tokens per sequence.")] = 1024,
     validation_fraction: Annotated[float, typer.Option(min=0.0, max=0.5, help="Share of documents held out.")] = 0.02,
+    max_bytes: Annotated[int | None, typer.Option(min=1, help="Stop once this much text was taken.")] = None,
+    field: Annotated[str, typer.Option(help="Name of the text in JSON-lines records.")] = "text",
+    shard_mib: Annotated[int, typer.Option(min=1, help="Size of a MindRecord shard, in MiB of tokens.")] = 256,
     processes: Annotated[int, typer.Option(min=1, help="Processes that tokenize.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the split and of the order of documents.")] = 0,
     json: Json = False,
@@ -229,8 +232,11 @@ def data(
         out,
         seq_length=seq_length,
         validation_fraction=validation_fraction,
-        processes=processes,
+        shard_bytes=shard_mib << 20,
         seed=seed,
+        processes=processes,
+        field=field,
+        max_bytes=max_bytes,
         track=shown,
     )
     _print_facts(summary, json)
