@@ -102,6 +102,11 @@ CODES = {
         "The pieces of one parameter must have one dtype.",
         "Write the checkpoint again with one dtype per parameter.",
     ),
+    "W018": Code(
+        Severity.NOTE,
+        "A conversion to this output was killed, or is running now; its temporary directory takes up space.",
+        "Remove the directory if no other conversion is running.",
+    ),
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from migrate.weights.export_plan import ShardedModel, compare_replicas, judge_sh
 from migrate.weights.inspection import inspect
 from migrate.weights.plan import Plan, prove
 from migrate.weights.side_files import side_files
-from migrate.weights.staging import check_output, check_space, copy_files, staged
+from migrate.weights.staging import check_output, check_space, copy_files, leftovers, staged
 from migrate.weights.verify import verify
 
 __all__ = ["convert", "export", "inspect", "verify"]
@@ -66,12 +66,13 @@ def convert(
     check_output(out, source, force=force)
     model = HfModel.read(source)
     report = Report("weights convert", str(source))
+    report.findings += [finding("W018", f"left over: {path}") for path in leftovers(out)]
     report.findings += judge(model)
     if not _errors(report.findings) and model.tied:
         report.findings += (unequal := compare_tied(model))
         message = f"{len(model.tied)} stored copies of tied parameters compared"
         report.stages.append(_stage("tied copies", unequal, message, len(model.tied)))
-    carried, left = side_files(source)
+    carried, left = side_files(source, model.weights.files)
     report.findings += [finding("W009", "not carried over", file=name) for name in left]
     if _errors(report.findings):
         report.stages.append(_stage("plan", report.findings, "no plan; nothing was written", None))
@@ -83,7 +84,7 @@ def convert(
         report.stages.append(Stage("write", Verdict.SKIPPED, "dry run"))
         return report
     check_space(out, plan.bytes_written + sum(path.stat().st_size for path in carried))
-    with staged(out) as directory:
+    with staged(out, replace=force) as directory:
         moved, seconds = _copied(plan, directory, memory_budget, threads, track)
         copy_files(carried, directory)
         records = _hashed(directory, threads, track)
@@ -123,6 +124,7 @@ def export(
     check_output(out, source, force=force)
     model = ShardedModel.read(source)
     report = Report("weights export", str(source))
+    report.findings += [finding("W018", f"left over: {path}") for path in leftovers(out)]
     report.findings += judge_shards(model)
     if not _errors(report.findings):
         unequal, compared = compare_replicas(model)
@@ -134,13 +136,12 @@ def export(
         report.stages.append(_stage("plan", report.findings, "no plan; nothing was written", None))
         return report
     report.findings += dtype_notes(model.config, model.entries)
-    carried, left = side_files(source)
-    states = set(model.manifest.files) - set(model.manifest.weights.values()) - {path.name for path in carried}
-    report.findings += [finding("W009", "not carried over", file=name) for name in sorted({*left, *states})]
+    carried, left = side_files(source, set(model.manifest.weights.values()))
+    report.findings += [finding("W009", "not carried over", file=name) for name in left]
     plan, index = plan_export(model, max_shard_size)
     _proved(report, plan, model.entries)
     check_space(out, plan.bytes_written + sum(path.stat().st_size for path in carried))
-    with staged(out) as directory:
+    with staged(out, replace=force) as directory:
         moved, seconds = _copied(plan, directory, memory_budget, threads, track)
         copy_files(carried, directory)
         if index is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -13,11 +14,15 @@ CARRIED = (
     "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*",
     "merges.txt", "chat_template*", "*.model", "*.tiktoken",
 )  # fmt: skip
-WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", INDEX, MANIFEST)
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # never carried, whatever the rest of the name
 
 
-def side_files(directory: Path) -> tuple[list[Path], list[str]]:
-    """Files to carry over, and the names of everything else that is no weight, both sorted.
+def side_files(directory: Path, used: Collection[str]) -> tuple[list[Path], list[str]]:
+    """Files to carry over, and the names of all else that is not used, both sorted. Hidden names are passed over.
+
+    Args:
+        directory: a Hugging Face or a sharded directory.
+        used: names of its weights files that are read.
 
     Raises:
         UserError: a carried name is a link that leads nowhere or out of the directory. The file store of the Hugging
@@ -26,9 +31,9 @@ def side_files(directory: Path) -> tuple[list[Path], list[str]]:
     carried, left = [], []
     root = directory.resolve()
     for path in sorted(directory.iterdir()):
-        if any(fnmatch(path.name, pattern) for pattern in WEIGHTS) or path.name.startswith("."):
+        if path.name in used or path.name in (INDEX, MANIFEST) or path.name.startswith("."):
             continue
-        if not any(fnmatch(path.name, pattern) for pattern in CARRIED):
+        if path.name.endswith(WEIGHTS) or not any(fnmatch(path.name, pattern) for pattern in CARRIED):
             left.append(path.name)
             continue
         if path.is_symlink():

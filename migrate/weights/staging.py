@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -50,13 +51,16 @@ def check_space(out: Path, needed: int) -> None:
 
 
 @contextmanager
-def staged(out: Path) -> Iterator[Path]:
+def staged(out: Path, *, replace: bool) -> Iterator[Path]:
     """A temporary directory beside `out` that takes its place when the block ends well, and is removed otherwise.
 
-    An `out` that exists is replaced; `check_output` has decided that it may be.
+    Args:
+        out: the place to take.
+        replace: take it even if it is filled; `check_output` has decided that it may be.
 
     Raises:
-        UserError: the directory cannot be made, or the file system refused something inside the block.
+        UserError: the directory cannot be made, the file system refused something inside the block, or `out` was filled
+            by somebody else meanwhile.
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -66,12 +70,20 @@ def staged(out: Path) -> Iterator[Path]:
         raise UserError(f"{out}: cannot be created ({error.strerror})") from error
     try:
         yield temporary
-        _publish(temporary, out)
+        _publish(temporary, out, replace)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError):
             raise UserError(f"{out}: writing failed ({error.strerror or error}); nothing was kept") from error
         raise
+
+
+def leftovers(out: Path) -> list[Path]:
+    """Temporary directories that killed conversions to `out` left beside it."""
+    pattern = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{12}}\.(tmp|old)")
+    if not out.parent.is_dir():
+        return []
+    return sorted(path for path in out.parent.iterdir() if pattern.fullmatch(path.name))
 
 
 def copy_files(files: Sequence[Path], directory: Path) -> None:
@@ -90,12 +102,14 @@ def copy_files(files: Sequence[Path], directory: Path) -> None:
             raise UserError(f"{path}: cannot be copied ({error.strerror})") from error
 
 
-def _publish(temporary: Path, out: Path) -> None:
+def _publish(temporary: Path, out: Path, replace: bool) -> None:
     fsync_directory(temporary)
     if not out.is_dir() or not any(out.iterdir()):
         temporary.rename(out)  # an empty directory is replaced by rename itself
         fsync_directory(out.parent)
         return
+    if not replace:
+        raise UserError(f"{out}: was filled by another process meanwhile; nothing was kept")
     old = _beside(out, "old")
     out.rename(old)
     try:

@@ -179,7 +179,7 @@ def _difference(source: TensorEntry, entry: TensorEntry, expected: Bytes) -> str
 
 
 def _side_files(report: Report, directory: Path, source: Path) -> None:
-    carried, _ = side_files(source)
+    carried, _ = side_files(source, ())
     differing = []
     for path in carried:
         copy = directory / path.name

@@ -174,7 +174,8 @@ def test_kill_in_the_middle_leaves_no_output_and_the_next_run_works(source, writ
     assert done.returncode == -signal.SIGKILL
     assert not out.exists()
     assert all(path.name.startswith(".out.") for path in source.parent.iterdir() if path != source)
-    convert(source, out, layout=TP2)
+    report = convert(source, out, layout=TP2)
+    assert [found.code for found in report.findings if found.code == "W018"] == ["W018"]
     assert verify(out, source=source).exit_code == 0
 
 

@@ -58,6 +58,17 @@ def test_ignored_buffers_and_files_left_behind_are_notes(tmp_path):
     assert {found.file for found in report.findings if found.code == "W009"} == {"README.md"}
 
 
+def test_other_weights_files_are_named(tmp_path):
+    write_model(tmp_path / "hf", config())
+    for name in ("consolidated.safetensors", "pytorch_model.bin", "tokenizer.pt"):
+        (tmp_path / "hf" / name).write_bytes(b"other weights")
+    (tmp_path / "hf/original").mkdir()
+    report = convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
+    left = ["README.md", "consolidated.safetensors", "original", "pytorch_model.bin", "tokenizer.pt"]
+    assert [found.file for found in report.findings if found.code == "W009"] == left
+    assert not {*left} & {path.name for path in (tmp_path / "out").iterdir()}
+
+
 def test_mixed_dtypes_are_kept_and_noted(tmp_path):
     norm = "model.norm.weight"
     write_model(tmp_path / "hf", config(), dtype="BF16", extra={norm: tensor(shape=(16,))})
@@ -147,6 +158,20 @@ def test_force_replaces_a_checkpoint_and_leaves_nothing_else(tmp_path):
         convert(tmp_path / "hf", tmp_path / "out", layout=ParallelLayout())
     convert(tmp_path / "hf", tmp_path / "out", layout=ParallelLayout(), force=True)
     assert not (tmp_path / "out/model-rank00001.safetensors").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
+
+
+def test_output_that_somebody_else_fills_meanwhile_is_kept(tmp_path, monkeypatch):
+    write_model(tmp_path / "hf", config())
+
+    def fill(*arguments):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/theirs").write_text("x")
+
+    monkeypatch.setattr("migrate.weights.command.copy_files", fill)
+    with pytest.raises(UserError, match="filled by another process"):
+        convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
 
 
