@@ -77,6 +77,7 @@ def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker =
         collect(symbols, resolvers[module], wrapper.module)
     types, facts = infer(symbols, {m: (resolvers[m], w.module) for m, w in wrappers.items()})
     files = {
-        m: FileAnalysis(resolvers[m].source, w.module, resolvers[m], types[m], positions[m]) for m, w in wrappers.items()
+        m: FileAnalysis(resolvers[m].source, w.module, resolvers[m], types[m], positions[m])
+        for m, w in wrappers.items()
     }
     return Analysis(project, table, symbols, facts, files, unparsed)

@@ -29,6 +29,8 @@ class Counts:
     unconverted: int = 0
     names: dict[str, int] = field(default_factory=dict)
     """Occurrences of each name."""
+    missed: dict[str, int] = field(default_factory=dict)
+    """Of these, the unconverted ones."""
 
     def add(self, name: str, converted: bool) -> None:
         self.names[name] = self.names.get(name, 0) + 1
@@ -36,6 +38,7 @@ class Counts:
             self.converted += 1
         else:
             self.unconverted += 1
+            self.missed[name] = self.missed.get(name, 0) + 1
 
 
 class FileContext:

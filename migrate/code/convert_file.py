@@ -16,11 +16,13 @@ from migrate.code.passes.dynamic import Dynamic
 from migrate.code.passes.formats import Formats
 from migrate.code.passes.inplace import InPlace
 from migrate.code.passes.names import Names
+from migrate.code.passes.third_party import ThirdParty
+from migrate.code.passes.training import Training
 from migrate.code.rewrite import rewrite
 from migrate.report import Finding
 
 # The first pass that answers for a call or a name wins, so `Names`, which knows least about meaning, comes last.
-PASSES: tuple[type[Pass], ...] = (Cells, Dynamic, Devices, InPlace, Formats, Names)
+PASSES: tuple[type[Pass], ...] = (ThirdParty, Training, Cells, Dynamic, Devices, InPlace, Formats, Names)
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Converted:
     counts: Counts
     helpers: frozenset[str]
     """Modules of `ms_compat` that the file imports."""
+    compiles: bool = True
 
 
 def convert_file(analysis: Analysis, file: FileAnalysis, target: str = "portable") -> Converted:
@@ -45,7 +48,8 @@ def convert_file(analysis: Analysis, file: FileAnalysis, target: str = "portable
         compile(text, path, "exec", dont_inherit=True)
     except (Exception, RecursionError) as error:  # noqa: BLE001  (reported as a finding, the other files go on)
         message = f"{type(error).__name__}: {error}"
-        return Converted(file.tree.code, [finding("M102", message, file=path)], context.counts, frozenset())
+        compiles = not isinstance(error, SyntaxError)
+        return Converted(file.tree.code, [finding("M102", message, file=path)], Counts(), frozenset(), compiles)
     return Converted(text, context.findings, context.counts, helpers)
 
 

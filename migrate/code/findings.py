@@ -59,6 +59,11 @@ CODES: dict[str, Code] = {
         "The package works on torch tensors and needs torch itself.",
         "Replace it by code of your own or by a MindSpore package.",
     ),
+    "M115": Code(
+        Severity.WARNING,
+        "The file names torch as a dependency in a form that is not rewritten.",
+        "Replace torch by mindspore==2.10.* and numpy by numpy>=1.26,<2.",
+    ),
     # types
     "M120": Code(
         Severity.WARNING,
@@ -103,6 +108,12 @@ CODES: dict[str, Code] = {
         Severity.WARNING,
         "What `.to(...)` does depends on whether the argument is a device, a data type or a tensor.",
         "Annotate the argument, or write the data type explicitly.",
+    ),
+    # verification
+    "M601": Code(
+        Severity.WARNING,
+        "The converted module cannot be imported.",
+        "Work through the other findings of the file first.",
     ),
 }
 

@@ -93,7 +93,9 @@ class _Walker:
             first = [*params.posonly_params, *params.params][:1]
             is_class = "builtins.classmethod" in info.decorators
             for self_parameter in first:
-                env[self_parameter.name.value] = Type("class", info.owner.name) if is_class else instance(info.owner.name)
+                env[self_parameter.name.value] = (
+                    Type("class", info.owner.name) if is_class else instance(info.owner.name)
+                )
         is_forward = (
             info.owner is not None and info.node.name.value == "forward" and self.symbols.is_module(info.owner.name)
         )
@@ -104,7 +106,9 @@ class _Walker:
                 default = self.inference.type_of(parameter.default, closure)
                 found = join(found, default) if stated is None else found
             if is_forward and self.facts.settled and (found is None or found in (NONE, PENDING)):
-                found = TENSOR  # nobody gives it here, and what goes through a module is a tensor unless it says otherwise
+                found = (
+                    TENSOR  # nobody gives it here, and what goes through a module is a tensor unless it says otherwise
+                )
             env[parameter.name.value] = found if found is not None and found != NONE else PENDING
         if isinstance(params.star_arg, cst.Param):
             env[params.star_arg.name.value] = list_of(UNKNOWN)

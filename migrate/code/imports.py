@@ -15,6 +15,8 @@ from migrate.code.context import FileContext, code_of
 from migrate.code.resolve import absolute, dotted
 
 _ALIASES = {"mindspore.ops": "ops", "mindspore.nn": "nn", "mindspore.mint": "mint", "mindspore": "ms"}
+_DIRECT = {"backward_of"}
+"""Functions of the helpers that read well alone."""
 _MARKER = "_msmigrate_imports_"
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
@@ -68,7 +70,9 @@ class _NameCollector(cst.CSTVisitor):
         # A quoted annotation uses its names as well.
         if isinstance(node.annotation, cst.SimpleString):
             text = str(node.annotation.evaluated_value)
-            self.found.update(part for part in text.replace("[", ".").replace("]", ".").split(".") if part.isidentifier())
+            self.found.update(
+                part for part in text.replace("[", ".").replace("]", ".").split(".") if part.isidentifier()
+            )
 
 
 class _ImportedNames(cst.CSTVisitor):
@@ -121,7 +125,9 @@ class _Pruner(cst.CSTTransformer):
         body, rest = self._pruned(updated_node.body, top=True)
         return updated_node.with_changes(body=body, footer=[*rest, *updated_node.footer])
 
-    def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.IndentedBlock:
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
         body, rest = self._pruned(updated_node.body, top=False)
         if not body:
             body = [cst.SimpleStatementLine([cst.Pass()], leading_lines=rest)]
@@ -236,7 +242,12 @@ def _plan(names: set[str], bound: set[str], was_torch: set[str]) -> _Plan:
             continue
         helper = name.split(".")[1]
         already = name in plan.spelling
-        if module == f"ms_compat.{helper}" and (last[0].isupper() or last in was_torch) and last not in taken and not already:
+        if (
+            module == f"ms_compat.{helper}"
+            and (last[0].isupper() or last in was_torch | _DIRECT)
+            and last not in taken
+            and not already
+        ):
             plan.members.setdefault(module, set()).add(last)
             plan.spelling[name] = last
             taken.add(last)

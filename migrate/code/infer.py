@@ -45,6 +45,7 @@ _TENSOR_METHODS = {
 _SAME_ELEMENTS = {"builtins.list", "builtins.tuple", "builtins.iter", "builtins.sorted", "builtins.reversed", "builtins.set",
                   "itertools.cycle", "itertools.islice", "tqdm.tqdm", "tqdm.auto.tqdm", "copy.copy", "copy.deepcopy"}  # fmt: skip
 _COPIES = {"copy.copy", "copy.deepcopy"}
+_KNOWN_RESULTS = {"torch.nn.Parameter": PARAMETER, "torch.device": DEVICE, "torch.cuda.is_available": NUMBER}
 _MULTIPLE_RESULTS = {"torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN", "torch.nn.MultiheadAttention"}
 _CONTAINERS = {"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict", "torch.nn.ParameterList"}
 _LIST_ANNOTATIONS = {"builtins.list", "typing.List", "typing.Sequence", "typing.Iterable", "typing.Iterator",
@@ -52,7 +53,15 @@ _LIST_ANNOTATIONS = {"builtins.list", "typing.List", "typing.Sequence", "typing.
 _TUPLE_ANNOTATIONS = {"builtins.tuple", "typing.Tuple"}
 _DICT_ANNOTATIONS = {"builtins.dict", "typing.Dict", "typing.Mapping", "collections.abc.Mapping"}
 _NUMBER_ANNOTATIONS = {"builtins.int", "builtins.float", "builtins.bool", "builtins.complex"}
-_PLAIN_LIBRARIES = sys.stdlib_module_names | {"numpy", "yaml", "tqdm", "regex", "tiktoken", "sentencepiece", "tokenizers"}
+_PLAIN_LIBRARIES = sys.stdlib_module_names | {
+    "numpy",
+    "yaml",
+    "tqdm",
+    "regex",
+    "tiktoken",
+    "sentencepiece",
+    "tokenizers",
+}
 """Whose functions give no tensors."""
 _ANY_ANNOTATIONS = {"typing.Any", "builtins.object"}
 
@@ -189,7 +198,11 @@ class Inference:
                 info = self.symbols.classes.get(name)
                 if info and attribute in info.methods:
                     method = info.methods[attribute]
-                    return self.facts.returns.get(method.name, PENDING) if method.is_property else Type("method", method.name)
+                    return (
+                        self.facts.returns.get(method.name, PENDING)
+                        if method.is_property
+                        else Type("method", method.name)
+                    )
                 if (name, attribute) in self.facts.attributes:
                     return self.facts.attributes[name, attribute]
                 if info and attribute in info.fields:
@@ -198,7 +211,9 @@ class Inference:
                 return PARAMETER
             if attribute == "param_groups":
                 return list_of(Type("dict", items=(UNKNOWN,)))
-            if base.name in self.symbols.classes and all(n in self.symbols.classes for n in self.symbols.lineage(base.name)):
+            if base.name in self.symbols.classes and all(
+                n in self.symbols.classes for n in self.symbols.lineage(base.name)
+            ):
                 return PENDING
         if base.kind == "pending":
             return PENDING
@@ -356,11 +371,13 @@ class Inference:
             found_type = from_returns(row.returns, name)
             if found_type.is_known:
                 return found_type
-        return PARAMETER if name == "torch.nn.Parameter" else default
+        return _KNOWN_RESULTS.get(name, default)
 
     def _user_call(self, function: FunctionInfo, arguments: list[tuple[cst.Arg, Type]]) -> Type:
         self.pass_arguments(function, arguments)
-        stated = self.annotation_in(function.resolver, function.node.returns.annotation) if function.node.returns else None
+        stated = (
+            self.annotation_in(function.resolver, function.node.returns.annotation) if function.node.returns else None
+        )
         return stated or self.facts.returns.get(function.name, PENDING)
 
     def pass_arguments(self, function: FunctionInfo, arguments: list[tuple[cst.Arg, Type]]) -> None:
@@ -406,7 +423,9 @@ class Inference:
                     return found
             return tuple_of(TENSOR, TENSOR) if method in ("topk", "sort", "kthvalue") else TENSOR
         if base.kind == "tensors":
-            return {"items": list_of(tuple_of(VALUE, TENSORS)), "keys": VALUE}.get(method, TENSORS if method == "to" else TENSOR)
+            return {"items": list_of(tuple_of(VALUE, TENSORS)), "keys": VALUE}.get(
+                method, TENSORS if method == "to" else TENSOR
+            )
         if base.kind == "object":
             return self._object_method(base, method)
         if base.kind in ("list", "dict"):
@@ -417,7 +436,19 @@ class Inference:
 
     def _object_method(self, base: Type, method: str) -> Type:
         if self.symbols.is_module(base.name):
-            if method in ("to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "double", "apply", "requires_grad_"):
+            if method in (
+                "to",
+                "cuda",
+                "cpu",
+                "eval",
+                "train",
+                "half",
+                "float",
+                "bfloat16",
+                "double",
+                "apply",
+                "requires_grad_",
+            ):
                 return base
             if method == "parameters":
                 return list_of(PARAMETER)
@@ -468,7 +499,9 @@ class Inference:
             return VALUE
         return None
 
-    def _container_method(self, base: Type, method: str, given: list[Type], target: cst.BaseExpression, env: Env) -> Type:
+    def _container_method(
+        self, base: Type, method: str, given: list[Type], target: cst.BaseExpression, env: Env
+    ) -> Type:
         if method in ("append", "insert", "extend", "appendleft", "add", "setdefault", "update"):
             added = given[-1].element if method in ("extend", "update") and given else given[-1] if given else UNKNOWN
             self.store_element(target, added, env)
@@ -521,6 +554,10 @@ def _constant_index(node: cst.CSTNode) -> int | None:
         value = node.value
         if isinstance(value, cst.Integer):
             return value.evaluated_value
-        if isinstance(value, cst.UnaryOperation) and isinstance(value.operator, cst.Minus) and isinstance(value.expression, cst.Integer):
+        if (
+            isinstance(value, cst.UnaryOperation)
+            and isinstance(value.operator, cst.Minus)
+            and isinstance(value.expression, cst.Integer)
+        ):
             return -value.expression.evaluated_value
     return None

@@ -10,7 +10,18 @@ from pathlib import Path, PurePosixPath
 from mappings.errors import UserError
 
 SKIPPED_DIRECTORIES = frozenset(
-    {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        ".venv",
+        "venv",
+        "node_modules",
+        "__pycache__",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+    }
 )
 
 
@@ -25,6 +36,7 @@ class SourceFile:
     text: str | None
     """None: not readable as Python source; `fault` says why."""
     fault: str | None = None
+    encoding: str = "utf-8"
 
     @property
     def is_package(self) -> bool:
@@ -49,12 +61,18 @@ class Project:
 
         A script sees the modules beside it, everything sees those of the root and of `src/`.
         """
-        folder = ".".join(importer.path.parent.parts)
-        for prefix in (folder, "", "src"):
+        for prefix in (".".join(importer.path.parent.parts), ".".join(self.import_root(importer).parts), "", "src"):
             candidate = f"{prefix}.{name}" if prefix else name
             if candidate in self._by_module:
                 return candidate
         return None
+
+    def import_root(self, source: SourceFile) -> PurePosixPath:
+        """The folder that has to be on `sys.path` for a file to be imported: the one around its outermost package."""
+        folder = source.path.parent
+        while folder.parts and ".".join(folder.parts) in self._by_module:
+            folder = folder.parent
+        return folder
 
 
 def load_project(root: Path) -> Project:
@@ -98,4 +116,4 @@ def _read(path: Path, relative: PurePosixPath) -> SourceFile:
         text = path.read_bytes().decode(encoding)
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         return SourceFile(relative, module, None, f"cannot be read as Python source ({error})")
-    return SourceFile(relative, module, text)
+    return SourceFile(relative, module, text, encoding=encoding)

@@ -21,13 +21,12 @@ class _Rewriter(cst.CSTTransformer):
         self.context, self.passes = context, passes
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, cst.Import | cst.ImportFrom):
-            return False  # the import pass decides when everything else is known
         if isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement):
             self.context.enter_statement(node)
         for rule in self.passes:
             rule.enter(node)
-        return True
+        # Import statements are settled when everything else is known (`migrate.code.imports`).
+        return not isinstance(node, cst.Import | cst.ImportFrom)
 
     def on_leave(self, original_node: cst.CSTNode, updated_node):  # type: ignore[no-untyped-def]
         result = self._rewritten(original_node, updated_node)

@@ -169,7 +169,9 @@ class _Collector(cst.CSTVisitor):
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
         self._path.append(node.name.value)
         name = ".".join(self._path)
-        bases = [self.resolver.qualified(_unsubscripted(base.value)) or "" for base in node.bases if base.keyword is None]
+        bases = [
+            self.resolver.qualified(_unsubscripted(base.value)) or "" for base in node.bases if base.keyword is None
+        ]
         info = ClassInfo(name, node, self.resolver, bases)
         if isinstance(node.body, cst.IndentedBlock):
             for statement in node.body.body:
@@ -192,9 +194,7 @@ class _Collector(cst.CSTVisitor):
         positional = [*node.params.posonly_params, *node.params.params]
         if owner is not None and "builtins.staticmethod" not in decorators:
             positional = positional[1:]
-        info = FunctionInfo(
-            name, node, self.resolver, owner, [*positional, *node.params.kwonly_params], decorators
-        )
+        info = FunctionInfo(name, node, self.resolver, owner, [*positional, *node.params.kwonly_params], decorators)
         self.symbols.functions[name] = info
         if owner is not None:
             owner.methods[node.name.value] = info

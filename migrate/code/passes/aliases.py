@@ -112,7 +112,9 @@ class _Collector(cst.CSTVisitor):
         if isinstance(target, cst.Name):
             self.uses.assigned.setdefault(target.value, []).append(value)
         elif isinstance(target, cst.Tuple | cst.List):
-            pairs = zip(target.elements, value.elements, strict=False) if isinstance(value, cst.Tuple | cst.List) else ()
+            pairs = (
+                zip(target.elements, value.elements, strict=False) if isinstance(value, cst.Tuple | cst.List) else ()
+            )
             values = [v.value for _, v in pairs]
             for position, element in enumerate(target.elements):
                 self._target(element.value, values[position] if position < len(values) else None)

@@ -43,7 +43,9 @@ class Cells(Pass):
         name = self._classes.get(original)
         if name is None or not self.context.symbols.is_module(name) or not isinstance(updated.body, cst.IndentedBlock):
             return None
-        body = [_init_first(s) if m.matches(s, m.FunctionDef(name=m.Name("__init__"))) else s for s in updated.body.body]
+        body = [
+            _init_first(s) if m.matches(s, m.FunctionDef(name=m.Name("__init__"))) else s for s in updated.body.body
+        ]
         if all(new is old for new, old in zip(body, updated.body.body, strict=True)):
             return None
         return updated.with_changes(body=updated.body.with_changes(body=body))

@@ -60,7 +60,9 @@ class Devices(Pass):
             return updated.func.value
         return self._with_dtype(name, original, updated, kept)
 
-    def _with_dtype(self, name: str, original: cst.Call, updated: cst.Call, kept: Sequence[cst.Arg]) -> cst.BaseExpression:
+    def _with_dtype(
+        self, name: str, original: cst.Call, updated: cst.Call, kept: Sequence[cst.Arg]
+    ) -> cst.BaseExpression:
         assert isinstance(updated.func, cst.Attribute)
         arguments = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in kept]
         found = select(self.context.table, name, arguments, updated.func.value, self.context.target, {})
@@ -79,4 +81,6 @@ class Devices(Pass):
             return arg.keyword.value in (*_TRANSFER_OPTIONS, "device")
         kind = self.context.type_of(arg.value).kind
         # The only text that `.to` takes is a device, the only plain number a device index.
-        return kind in ("device", "value") or isinstance(arg.value, cst.SimpleString | cst.FormattedString | cst.Integer)
+        return kind in ("device", "value") or isinstance(
+            arg.value, cst.SimpleString | cst.FormattedString | cst.Integer
+        )

@@ -67,7 +67,9 @@ class InPlace(Pass):
         receiver, name = updated.func.value, f"torch.Tensor.{method[:-1]}"
         function = _OUT_OF_PLACE.get(method)
         if function is not None:
-            found = select(self.context.table, function, [cst.Arg(receiver), *updated.args], None, self.context.target, {})
+            found = select(
+                self.context.table, function, [cst.Arg(receiver), *updated.args], None, self.context.target, {}
+            )
         else:
             found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
         if isinstance(found, Expansion):

@@ -118,7 +118,9 @@ class Names(Pass):
         found = select(self.context.table, name, updated.args, updated.func.value, self.context.target, {})
         if isinstance(found, Refusal) or code_of(found.node) != code_of(updated):
             self.context.counts.add(name, converted=False)
-            self.context.report("M120", original, f"{code_of(original.func)}: is {code_of(original.func.value)} a tensor?")
+            self.context.report(
+                "M120", original, f"{code_of(original.func)}: is {code_of(original.func.value)} a tensor?"
+            )
 
     # -- names that are not called
     def reference(self, original: cst.Name | cst.Attribute, updated: cst.BaseExpression) -> cst.BaseExpression | None:

@@ -1,0 +1,1 @@
+"""The PyTorch to MindSpore source converter: `scan` and `convert` in `migrate.code.command`."""

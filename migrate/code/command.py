@@ -1,0 +1,193 @@
+"""`msmigrate scan` and `msmigrate code`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from mappings.errors import UserError
+from migrate.code.analysis import Analysis, analyse
+from migrate.code.context import Counts
+from migrate.code.convert_file import Converted, convert_file
+from migrate.code.findings import finding
+from migrate.code.migration_notes import migration_notes
+from migrate.code.project import SourceFile, load_project
+from migrate.code.requirements import convert_requirements, declares_torch, is_requirements
+from migrate.code.verify import import_modules
+from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
+from migrate.progress import Tracker, quiet
+from migrate.report import Finding, Report, Stage, Verdict
+
+TARGETS = ("portable", "ascend")
+REPORT = "report.json"
+
+
+def scan(repo: Path, *, track: Tracker = quiet) -> Report:
+    """What a conversion would do; writes nothing and never runs the repository.
+
+    Raises:
+        UserError: no directory, or no Python files in it.
+    """
+    work = _work(repo, "portable", track)
+    return _report("scan", repo, work)
+
+
+def convert(
+    repo: Path,
+    out: Path,
+    *,
+    target: str = "portable",
+    force: bool = False,
+    verify: bool = False,
+    track: Tracker = quiet,
+) -> Report:
+    """Convert a PyTorch repository to MindSpore.
+
+    Args:
+        repo: the repository; it is read, never imported or run.
+        out: new directory; written completely or not at all.
+        target: `portable` or `ascend`, which spelling of the table is taken.
+        force: replace an earlier output.
+        verify: import every converted module in another process afterwards. This runs code of the repository.
+        track: progress.
+
+    Raises:
+        UserError: unknown target, no directory, no Python files, or an output directory that may not be written.
+    """
+    if target not in TARGETS:
+        raise UserError(f"target {target!r} is unknown; use one of {', '.join(TARGETS)}")
+    if repo.is_dir():
+        check_output(repo, out, force)
+    work = _work(repo, target, track)
+    report = _report("code", repo, work)
+    texts = dict(work.texts)
+    texts[PurePosixPath(MARKER)] = migration_notes(report).encode()
+    texts[PurePosixPath(REPORT)] = report.to_json().encode()
+    write_tree(work.analysis.project, out, texts, work.helpers)
+    if verify:
+        _verify(report, work, out, track)
+        (out / REPORT).write_text(report.to_json(), encoding="utf-8")
+    return report
+
+
+@dataclass
+class _Work:
+    analysis: Analysis
+    texts: dict[PurePosixPath, bytes] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    helpers: dict[PurePosixPath, set[str]] = field(default_factory=dict)
+    changed: list[SourceFile] = field(default_factory=list)
+    lines: int = 0
+    compiled: int = 0
+    unconverted: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
+def _work(repo: Path, target: str, track: Tracker) -> _Work:
+    begin = time.perf_counter()
+    analysis = analyse(load_project(repo), track=track)
+    work = _Work(analysis)
+    for path, reason in analysis.unparsed.items():
+        work.findings.append(finding("M101", reason, file=path))
+    with track("converting", len(analysis.files)) as advance:
+        for file in analysis.files.values():
+            _take(work, file.source, convert_file(analysis, file, target))
+            advance(1)
+    for path in analysis.project.others:
+        _other_file(work, path)
+    for source in analysis.project.sources:
+        if source.text is not None and declares_torch(source.path, source.text):
+            work.findings.append(finding("M115", f"{source.path.name} requires torch", file=str(source.path)))
+    work.seconds = time.perf_counter() - begin
+    return work
+
+
+def _take(work: _Work, source: SourceFile, converted: Converted) -> None:
+    assert source.text is not None
+    work.lines += source.text.count("\n")
+    work.findings += converted.findings
+    work.counts.converted += converted.counts.converted
+    work.counts.unconverted += converted.counts.unconverted
+    work.unconverted.update(converted.counts.missed)
+    for name, number in converted.counts.names.items():
+        work.counts.names[name] = work.counts.names.get(name, 0) + number
+    work.compiled += converted.compiles
+    if converted.text != source.text:
+        work.texts[source.path] = converted.text.encode(source.encoding)
+        work.changed.append(source)
+    if converted.helpers:
+        root = work.analysis.project.import_root(source)
+        work.helpers.setdefault(root, set()).update(converted.helpers)
+
+
+def _other_file(work: _Work, path: PurePosixPath) -> None:
+    file = work.analysis.project.root / path
+    if not (
+        is_requirements(path)
+        or path.name in ("pyproject.toml", "setup.cfg", "Pipfile")
+        or path.suffix in (".yml", ".yaml")
+    ):
+        return
+    try:
+        text = file.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        work.findings.append(finding("M101", f"cannot be read ({error})", file=str(path)))
+        return
+    if is_requirements(path):
+        new, findings = convert_requirements(text, str(path))
+        work.findings += findings
+        if new != text:
+            work.texts[path] = new.encode()
+    elif declares_torch(path, text):
+        work.findings.append(finding("M115", f"{path.name} requires torch", file=str(path)))
+
+
+def _report(command: str, repo: Path, work: _Work) -> Report:
+    helpers = sorted(set().union(*(with_dependencies(names) for names in work.helpers.values()), set()))
+    parsed = len(work.analysis.files)
+    report = Report(
+        command, str(repo), findings=sorted(work.findings, key=lambda f: (f.file or "", f.line or 0, f.code))
+    )
+    report.facts = {
+        "files": len(work.analysis.project.sources),
+        "files_parsed": parsed,
+        "files_changed": len(work.changed),
+        "files_that_compile": work.compiled,
+        "lines": work.lines,
+        "torch_names_seen": work.counts.converted + work.counts.unconverted,
+        "torch_names_converted": work.counts.converted,
+        "torch_names_unconverted": work.counts.unconverted,
+        "unconverted": dict(work.unconverted.most_common()),
+        "helpers": helpers,
+        "seconds": round(work.seconds, 3),
+    }
+    everything = work.compiled == len(work.analysis.project.sources)
+    report.stages.append(
+        Stage(
+            "output is valid Python",
+            Verdict.PASS if everything and parsed else Verdict.FAIL,
+            f"{work.compiled} of {len(work.analysis.project.sources)} files compile",
+            compared=work.compiled,
+        )
+    )
+    return report
+
+
+def _verify(report: Report, work: _Work, out: Path, track: Tracker) -> None:
+    """Import the converted modules; this and only this runs code of the repository."""
+    results = import_modules(work.analysis.project, out, work.changed, track=track)
+    failed = [result for result in results if result.reason is not None]
+    for result in failed:
+        report.findings.append(finding("M601", str(result.reason), file=result.path))
+    report.stages.append(
+        Stage(
+            "converted modules import",
+            Verdict.SKIPPED if not results else Verdict.FAIL if failed else Verdict.PASS,
+            f"{len(results) - len(failed)} of {len(results)} converted modules import",
+            compared=len(results),
+        )
+    )
+    report.facts["modules_imported"] = len(results) - len(failed)

@@ -1,0 +1,271 @@
+"""Where `loss.backward()` stands, which statements compute the loss, and whether they can become a function safely."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+import libcst.matchers as m
+
+from migrate.code.context import FileContext, code_of
+from migrate.code.passes import dataflow
+from migrate.code.passes.modules_used import ModulesUsed
+
+Block = cst.IndentedBlock | cst.Module
+Scope = cst.FunctionDef | cst.Module
+
+
+@dataclass
+class Site:
+    """One `loss.backward()` and what is around it."""
+
+    call: cst.Call
+    line: cst.SimpleStatementLine
+    block: Block
+    scope: Scope
+    loops: list[tuple[cst.CSTNode, Block]]
+    """Loops of the same function around it, outermost first, each with the block it stands in."""
+    owner: str | None
+    """Qualified name of the class, when in a method."""
+
+    @property
+    def loss(self) -> cst.BaseExpression:
+        assert isinstance(self.call.func, cst.Attribute)
+        return self.call.func.value
+
+
+@dataclass
+class Plan:
+    """How one `backward()` becomes a call of a gradient function."""
+
+    site: Site
+    region: list[cst.CSTNode]
+    """Statements that move into the function, in order."""
+    before: list[cst.CSTNode]
+    after: list[cst.CSTNode]
+    """Statements between the region and backward() that stay, before and after the call."""
+    parameters: list[str]
+    outputs: list[str]
+    """Names that the region binds and the function reads elsewhere, without the loss itself."""
+    loss_is_used: bool
+    sources: list[str]
+    anchor: cst.CSTNode
+    """The function goes in front of this statement."""
+    anchor_block: Block
+    function: str = ""
+    gradient: str = ""
+
+
+@dataclass
+class Refused:
+    """Why a `backward()` is left alone."""
+
+    site: Site
+    reason: str
+
+
+def find_sites(context: FileContext) -> list[Site]:
+    """Every statement that is a `backward()` of a tensor, or of something unknown."""
+    finder = _Finder(context)
+    context.file.tree.visit(finder)
+    return finder.sites
+
+
+def make_plan(context: FileContext, site: Site) -> Plan | Refused:
+    """Decide how to convert one site."""
+    for arg in site.call.args:
+        if not (
+            arg.keyword
+            and arg.keyword.value in ("retain_graph", "create_graph")
+            and code_of(arg.value) in ("False", "None")
+        ):
+            return Refused(site, f"backward() has the argument {code_of(arg)}")
+    statements = list(site.block.body)
+    position = statements.index(site.line)
+    used = ModulesUsed(context, site.owner)
+    indices = _slice(statements[:position], dataflow.reads(site.loss), used)
+    if not indices:
+        if used.found(site.loss):
+            return _plan(context, site, [], [], used)
+        return Refused(site, f"{code_of(site.loss)} is not computed by a module in the block of backward()")
+    start = indices[0]
+    region = [statements[i] for i in indices]
+    bystanders = [statements[i] for i in range(start, position) if i not in set(indices)]
+    return _plan(context, site, region, bystanders, used)
+
+
+def _slice(statements: Sequence[cst.CSTNode], needed: set[str], used: ModulesUsed) -> list[int]:
+    """Indices of the statements that lead from the first use of a module to the loss."""
+    differentiable: set[str] = set()
+    is_differentiable = []
+    for statement in statements:
+        written = dataflow.writes(statement)
+        yes = bool(written) and (used.found(statement) or bool(differentiable & dataflow.reads(statement)))
+        if yes:
+            differentiable |= written
+        is_differentiable.append(yes)
+    chosen: list[int] = []
+    needed = set(needed)
+    for index in range(len(statements) - 1, -1, -1):
+        if dataflow.writes(statements[index]) & needed:
+            chosen.append(index)
+            needed |= dataflow.reads(statements[index])
+    chosen.reverse()
+    first = next((i for i in chosen if is_differentiable[i]), None)
+    return [] if first is None else [i for i in chosen if i >= first]
+
+
+def _plan(
+    context: FileContext, site: Site, region: list[cst.CSTNode], bystanders: list[cst.CSTNode], used: ModulesUsed
+) -> Plan | Refused:
+    if exit_ := dataflow.leaves([*region, *bystanders]):
+        return Refused(site, f"{exit_} stands between the computation of the loss and backward()")
+    made = set().union(*(dataflow.writes(s) for s in region), set())
+    before: list[cst.CSTNode] = []
+    after: list[cst.CSTNode] = []
+    for statement in bystanders:
+        target = after if (dataflow.reads(statement) | dataflow.writes(statement)) & made else before
+        target.append(statement)
+        if changed := _changes_state(statement, late=target is after):
+            return Refused(site, f"{changed} stands between the computation of the loss and backward()")
+    for statement in region:
+        if m.findall(
+            statement, m.Call(func=m.Attribute(attr=m.OneOf(m.Name("backward"), m.Name("step"), m.Name("zero_grad"))))
+        ):
+            return Refused(site, "the computation of the loss contains backward(), step() or zero_grad() itself")
+    sources = sorted(set().union(*(used.sources(node) for node in (*region, site.loss))))
+    if not sources:
+        return Refused(site, "which modules the gradients belong to cannot be told")
+    anchor, anchor_block = _anchor(site, sources)
+    local = dataflow.bound_in(site.scope)
+    exposed = {n for n in dataflow.exposed_reads([*region, site.loss]) if "." not in n} & local
+    rebound = dataflow.writes(anchor) if anchor is not site.line else set()
+    written = {n for n in made if "." not in n}
+    parameters = [n for n in _in_order(region, site.loss) if n in exposed and (n in written or n in rebound)]
+    loss_name = site.loss.value if isinstance(site.loss, cst.Name) else None
+    elsewhere = _read_elsewhere(site, region)
+    outputs = [n for n in _in_order(region, site.loss) if n in written & elsewhere and n != loss_name]
+    certain = set().union(*(dataflow.certain_writes(s) for s in region), set())
+    for name in outputs:
+        if name not in certain and name not in parameters:
+            return Refused(site, f"{name} is set in one branch only and used afterwards")
+    loss_is_used = loss_name is not None and loss_name in elsewhere
+    return Plan(site, region, before, after, parameters, outputs, loss_is_used, sources, anchor, anchor_block)
+
+
+def _anchor(site: Site, sources: list[str]) -> tuple[cst.CSTNode, Block]:
+    """The outermost loop in which no module is replaced; without one, the backward statement itself."""
+    roots = {source.split(".")[0] for source in sources} | set(sources)
+    for loop, block in site.loops:
+        if not dataflow.writes(loop) & roots:
+            return loop, block
+    return site.line, site.block
+
+
+def _in_order(region: list[cst.CSTNode], loss: cst.CSTNode) -> list[str]:
+    """Plain names in the order in which they appear."""
+    names: dict[str, None] = {}
+    for node in (*region, loss):
+        for name in m.findall(node, m.Name()):
+            assert isinstance(name, cst.Name)
+            names.setdefault(name.value)
+    return list(names)
+
+
+def _read_elsewhere(site: Site, region: list[cst.CSTNode]) -> set[str]:
+    """Names that the function reads outside the region and outside the backward statement."""
+    skipped = {*region, site.line}
+
+    class Outside(cst.CSTTransformer):
+        def on_visit(self, node: cst.CSTNode) -> bool:
+            return node not in skipped
+
+        def on_leave(self, original_node: cst.CSTNode, updated_node):  # type: ignore[no-untyped-def]
+            return cst.RemoveFromParent() if original_node in skipped else updated_node
+
+    body = site.scope.body if isinstance(site.scope, cst.FunctionDef) else site.scope
+    return dataflow.reads(body.visit(Outside()))  # type: ignore[arg-type]
+
+
+_STATE_METHODS = ("train", "eval", "load_state_dict", "requires_grad_", "apply")
+_GRADIENT_METHODS = ("zero_grad", "step", "backward", "update", "unscale_")
+
+
+def _changes_state(statement: cst.CSTNode, late: bool) -> str | None:
+    """A call that may not move over the computation of the loss (or, when late, over backward)."""
+    methods = (*_STATE_METHODS, *_GRADIENT_METHODS[1:], *(_GRADIENT_METHODS[:1] if late else ()))
+    for call in m.findall(statement, m.Call(func=m.Attribute())):
+        assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
+        if call.func.attr.value in methods:
+            return f"{code_of(call.func)}()"
+    return None
+
+
+@dataclass
+class _Frame:
+    scope: Scope
+    loops: list[tuple[cst.CSTNode, Block]] = field(default_factory=list)
+
+
+class _Finder(cst.CSTVisitor):
+    def __init__(self, context: FileContext) -> None:
+        super().__init__()
+        self.context = context
+        self.sites: list[Site] = []
+        self._frames: list[_Frame] = [_Frame(context.file.tree)]
+        self._blocks: list[Block] = []
+        self._owners: list[str | None] = [None]
+        self._classes = {info.node: info.name for info in context.symbols.classes.values()}
+
+    def visit_Module(self, node: cst.Module) -> None:
+        self._blocks.append(node)
+
+    def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
+        self._blocks.append(node)
+
+    def leave_IndentedBlock(self, original_node: cst.IndentedBlock) -> None:
+        self._blocks.pop()
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:
+        self._owners.append(self._classes.get(node))
+
+    def leave_ClassDef(self, original_node: cst.ClassDef) -> None:
+        self._owners.pop()
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._frames.append(_Frame(node))
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
+        self._frames.pop()
+
+    def visit_For(self, node: cst.For) -> None:
+        self._frames[-1].loops.append((node, self._blocks[-1]))
+
+    def leave_For(self, original_node: cst.For) -> None:
+        self._frames[-1].loops.pop()
+
+    def visit_While(self, node: cst.While) -> None:
+        self._frames[-1].loops.append((node, self._blocks[-1]))
+
+    def leave_While(self, original_node: cst.While) -> None:
+        self._frames[-1].loops.pop()
+
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> None:
+        pattern = m.SimpleStatementLine(body=[m.Expr(m.Call(func=m.Attribute(attr=m.Name("backward"))))])
+        if not m.matches(node, pattern):
+            return
+        call = node.body[0].value  # type: ignore[union-attr]
+        assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
+        kind = self.context.type_of(call.func.value)
+        if not (kind.is_tensor or kind.kind in ("tensors", "unknown", "number")) or self.context.resolver.qualified(
+            call.func
+        ):
+            return
+        if not kind.is_tensor and (not self.context.uses_torch or any(arg.keyword is None for arg in call.args)):
+            return
+        frame = self._frames[-1]
+        self.sites.append(Site(call, node, self._blocks[-1], frame.scope, list(frame.loops), self._owners[-1]))
+
+
+__all__ = ["Plan", "Refused", "Site", "find_sites", "make_plan"]

@@ -1,0 +1,275 @@
+"""Which names statements read and write, and whether control can leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import libcst as cst
+
+from migrate.code.resolve import dotted
+
+
+def reads(node: cst.CSTNode) -> set[str]:
+    """Names that a node reads: `x`, and `self.x` for attributes of plain names."""
+    return _collected(node).read
+
+
+def writes(node: cst.CSTNode) -> set[str]:
+    """Names that a node binds or changes by assignment, in branches and loops too; `d[k] = v` changes `d`."""
+    return _collected(node).written
+
+
+def certain_writes(statement: cst.CSTNode) -> set[str]:
+    """Plain names that are bound whenever the statement has run."""
+    if isinstance(statement, cst.SimpleStatementLine):
+        found: set[str] = set()
+        for small in statement.body:
+            collected = _collected(small)
+            found |= collected.bound
+        return found
+    if isinstance(statement, cst.With):
+        found = set().union(*(certain_writes(inner) for inner in statement.body.body))
+        return found | {n for item in statement.items if item.asname for n in writes(item)}
+    if isinstance(statement, cst.If) and isinstance(statement.orelse, cst.If | cst.Else):
+        taken = set().union(*(certain_writes(inner) for inner in statement.body.body))
+        if isinstance(statement.orelse, cst.If):
+            return taken & certain_writes(statement.orelse)
+        return taken & set().union(*(certain_writes(inner) for inner in statement.orelse.body.body))
+    if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+        return {statement.name.value}
+    return set()
+
+
+def exposed_reads(statements: Iterable[cst.CSTNode]) -> set[str]:
+    """Names that a sequence reads before it has certainly bound them."""
+    exposed: set[str] = set()
+    bound: set[str] = set()
+    for statement in statements:
+        exposed |= reads(statement) - bound
+        bound |= certain_writes(statement)
+    return exposed
+
+
+def leaves(statements: Sequence[cst.CSTNode]) -> str | None:
+    """The statement by which control can leave a sequence before its end (`return`, `break`, ...), if any."""
+    finder = _Exits()
+    for statement in statements:
+        statement.visit(finder)
+    return finder.found
+
+
+def bound_in(scope: cst.FunctionDef | cst.Module) -> set[str]:
+    """Local names of a function, or the top-level names of a module."""
+    collected = _Collector()
+    scope.body.visit(collected) if isinstance(scope, cst.FunctionDef) else [s.visit(collected) for s in scope.body]
+    names = {name for name in collected.written if "." not in name}
+    if isinstance(scope, cst.FunctionDef):
+        params = scope.params
+        names |= {p.name.value for p in (*params.posonly_params, *params.params, *params.kwonly_params)}
+        names |= {p.name.value for p in (params.star_arg, params.star_kwarg) if isinstance(p, cst.Param)}
+    return names
+
+
+def _collected(node: cst.CSTNode) -> _Collector:
+    collector = _Collector()
+    node.visit(collector)
+    return collector
+
+
+class _Collector(cst.CSTVisitor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: set[str] = set()
+        self.written: set[str] = set()
+        self.bound: set[str] = set()
+        """Plain names that are rebound, without those whose content changes."""
+        self._hidden: list[set[str]] = []
+        """Names of comprehensions and lambdas around the current node."""
+
+    # -- reads
+    def visit_Name(self, node: cst.Name) -> None:
+        if not any(node.value in names for names in self._hidden):
+            self.read.add(node.value)
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        if name := dotted(node):
+            parts = name.split(".")
+            self.read.add(parts[0])
+            if len(parts) >= 2:
+                self.read.add(".".join(parts[:2]))
+        else:
+            node.value.visit(self)
+        return False
+
+    def visit_Arg(self, node: cst.Arg) -> bool:
+        node.value.visit(self)
+        return False
+
+    def visit_Annotation(self, node: cst.Annotation) -> bool:
+        return False
+
+    # -- writes
+    def visit_AssignTarget(self, node: cst.AssignTarget) -> bool:
+        self._write(node.target)
+        return False
+
+    def visit_AugAssign(self, node: cst.AugAssign) -> None:
+        self._write(node.target)
+
+    def visit_AnnAssign(self, node: cst.AnnAssign) -> bool:
+        if node.value is not None:
+            self._write(node.target)
+            node.value.visit(self)
+        return False
+
+    def visit_NamedExpr(self, node: cst.NamedExpr) -> bool:
+        self._write(node.target)
+        node.value.visit(self)
+        return False
+
+    def visit_For(self, node: cst.For) -> bool:
+        self._write(node.target)
+        node.iter.visit(self)
+        node.body.visit(self)
+        if node.orelse:
+            node.orelse.visit(self)
+        return False
+
+    def visit_AsName(self, node: cst.AsName) -> bool:
+        self._write(node.name)
+        return False
+
+    def visit_Del(self, node: cst.Del) -> None:
+        self._write(node.target)
+
+    def visit_ImportAlias(self, node: cst.ImportAlias) -> bool:
+        self._bind(node.evaluated_alias or node.evaluated_name.split(".")[0])
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        if not isinstance(node.names, cst.ImportStar):
+            for alias in node.names:
+                self.visit_ImportAlias(alias)
+        return False
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        self._bind(node.name.value)
+        inner = _Collector()
+        node.body.visit(inner)
+        self.read |= inner.read - bound_in(node)
+        return False
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
+        self._bind(node.name.value)
+        inner = _Collector()
+        node.body.visit(inner)
+        self.read |= inner.read - inner.bound
+        return False
+
+    def _bind(self, name: str) -> None:
+        self.written.add(name)
+        self.bound.add(name)
+
+    def _write(self, target: cst.CSTNode) -> None:
+        if isinstance(target, cst.Name):
+            self._bind(target.value)
+        elif isinstance(target, cst.Tuple | cst.List):
+            for element in target.elements:
+                self._write(element.value)
+        elif isinstance(target, cst.Attribute):
+            if name := dotted(target):
+                self.written.add(".".join(name.split(".")[:2]))
+            target.value.visit(self)
+        elif isinstance(target, cst.Subscript):
+            if name := dotted(target.value):
+                self.written.add(".".join(name.split(".")[:2]))
+            target.visit(self)
+        elif isinstance(target, cst.StarredElement):
+            self._write(target.value)
+
+    # -- scopes of their own
+    def visit_ListComp(self, node: cst.ListComp) -> bool:
+        self._comprehension(node.for_in, [node.elt])
+        return False
+
+    def visit_SetComp(self, node: cst.SetComp) -> bool:
+        self._comprehension(node.for_in, [node.elt])
+        return False
+
+    def visit_GeneratorExp(self, node: cst.GeneratorExp) -> bool:
+        self._comprehension(node.for_in, [node.elt])
+        return False
+
+    def visit_DictComp(self, node: cst.DictComp) -> bool:
+        self._comprehension(node.for_in, [node.key, node.value])
+        return False
+
+    def _comprehension(self, clause: cst.CompFor, results: list[cst.BaseExpression]) -> None:
+        targets = _Collector()
+        targets._write(clause.target)
+        clause.iter.visit(self)
+        self._hidden.append(targets.bound)
+        for condition in clause.ifs:
+            condition.test.visit(self)
+        if clause.inner_for_in is not None:
+            self._comprehension(clause.inner_for_in, results)
+        else:
+            for result in results:
+                result.visit(self)
+        self._hidden.pop()
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        params = node.params
+        names = {p.name.value for p in (*params.posonly_params, *params.params, *params.kwonly_params)}
+        self._hidden.append(names)
+        node.body.visit(self)
+        self._hidden.pop()
+        return False
+
+
+class _Exits(cst.CSTVisitor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: str | None = None
+        self._loops = 0
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+    def visit_For(self, node: cst.For) -> None:
+        self._loops += 1
+
+    def leave_For(self, original_node: cst.For) -> None:
+        self._loops -= 1
+
+    def visit_While(self, node: cst.While) -> None:
+        self._loops += 1
+
+    def leave_While(self, original_node: cst.While) -> None:
+        self._loops -= 1
+
+    def visit_Return(self, node: cst.Return) -> None:
+        self.found = self.found or "return"
+
+    def visit_Yield(self, node: cst.Yield) -> None:
+        self.found = self.found or "yield"
+
+    def visit_Await(self, node: cst.Await) -> None:
+        self.found = self.found or "await"
+
+    def visit_Global(self, node: cst.Global) -> None:
+        self.found = self.found or "global"
+
+    def visit_Nonlocal(self, node: cst.Nonlocal) -> None:
+        self.found = self.found or "nonlocal"
+
+    def visit_Break(self, node: cst.Break) -> None:
+        if not self._loops:
+            self.found = self.found or "break"
+
+    def visit_Continue(self, node: cst.Continue) -> None:
+        if not self._loops:
+            self.found = self.found or "continue"

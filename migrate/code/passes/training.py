@@ -1,0 +1,143 @@
+"""Training loops: the statements that compute the loss become a function, `loss.backward()` a call of its gradient function.
+
+    for x, y in loader:                       def compute_loss(x, y):
+        loss = model(x, y) / accumulation         loss = model(x, y) / accumulation
+        loss.backward()                           return loss
+
+                                              loss_and_backward = backward_of(compute_loss, model)
+                                              for x, y in loader:
+                                                  loss = loss_and_backward(x, y)
+
+`backward_of` makes its `mindspore.value_and_grad` once and adds to `parameter.grad` what backward() would have added, so
+`zero_grad`, clipping, accumulation and `step` stay where and what they are.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from migrate.code.context import FileContext, code_of
+from migrate.code.passes.backward_plan import Block, Plan, Refused, find_sites, make_plan
+from migrate.code.passes.base import Pass
+
+BACKWARD_OF = "ms_compat.backward.backward_of"
+NAME = "torch.Tensor.backward"
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+class Training(Pass):
+    """Plans on the original tree, assembles from the rewritten statements."""
+
+    def __init__(self, context: FileContext) -> None:
+        super().__init__(context)
+        self._plans: dict[cst.CSTNode, list[Plan]] = {}
+        self._refused: dict[cst.CSTNode, str] = {}
+        self._calls: set[cst.CSTNode] = set()
+        self._insert: dict[cst.CSTNode, list[tuple[cst.CSTNode, list[Statement]]]] = {}
+        self._taken: set[str] = set()
+        self._claimed: set[cst.CSTNode] = set()
+
+    def enter(self, node: cst.CSTNode) -> None:
+        if not isinstance(node, cst.Module):
+            return
+        for site in find_sites(self.context):
+            plan = make_plan(self.context, site)
+            if isinstance(plan, Plan) and self._claimed & set(plan.region):
+                plan = Refused(site, "two backward() share the computation of their losses")
+            self.context.owned.add(site.call.func)
+            if isinstance(plan, Refused):
+                self._refused[site.call] = plan.reason
+                continue
+            self._claimed |= set(plan.region)
+            plan.function, plan.gradient = self._free("compute_loss"), self._free("loss_and_backward")
+            self._calls.add(site.call)
+            self._plans.setdefault(site.block, []).append(plan)
+
+    def _free(self, name: str) -> str:
+        """A name that the file does not use."""
+        text, number, candidate = self.context.file.source.text or "", 1, name
+        while candidate in self._taken or candidate in text:
+            number += 1
+            candidate = f"{name}_{number}"
+        self._taken.add(candidate)
+        return candidate
+
+    def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
+        if original in self._refused:
+            self.context.counts.add(NAME, converted=False)
+            self.context.report("M401", original, f"{code_of(original)}: {self._refused[original]}")
+            return updated
+        if original in self._calls:
+            self.context.counts.add(NAME, converted=True)
+            self.context.report("M402", original, f"gradients of {code_of(original.func)[: -len('.backward')]}")
+            return updated
+        return None
+
+    def block(self, original: Block, updated: Block) -> Block | None:
+        plans = self._plans.get(original, [])
+        inserts = self._insert.get(original, [])
+        if not plans and not inserts:
+            return None
+        new = dict(zip(original.body, updated.body, strict=True))
+        replaced: dict[cst.CSTNode, list[Statement]] = {}
+        for plan in plans:
+            definition, call = _definition(plan, new), _call(plan, new)
+            for statement in (*plan.region, *plan.before, *plan.after):
+                replaced[statement] = []
+            stay_before = [new[s] for s in plan.before]
+            stay_after = [new[s] for s in plan.after]
+            lines: list[Statement] = [*stay_before, call, *stay_after]  # type: ignore[list-item]
+            replaced[plan.site.line] = lines
+            if plan.anchor is plan.site.line:
+                replaced[plan.site.line] = [*definition, *lines]
+            else:
+                self._insert.setdefault(plan.anchor_block, []).append((plan.anchor, definition))
+        # A loop of this very block may be the anchor of a plan inside it.
+        for anchor, definition in self._insert.get(original, []):
+            replaced[anchor] = [*definition, *replaced.get(anchor, [new[anchor]])]  # type: ignore[list-item]
+        body: list[Statement] = []
+        for statement in original.body:
+            body += replaced.get(statement, [new[statement]])  # type: ignore[list-item]
+        return updated.with_changes(body=body)
+
+
+def _definition(plan: Plan, new: dict[cst.CSTNode, cst.CSTNode]) -> list[Statement]:
+    """`def compute_loss(...)` and the line that makes its gradient function."""
+    body: list[Statement] = [new[s] for s in plan.region]  # type: ignore[misc]
+    if body:
+        body[0] = body[0].with_changes(leading_lines=_comments(body[0].leading_lines))
+    line = new[plan.site.line]
+    assert isinstance(line, cst.SimpleStatementLine)
+    loss = line.body[0].value.func.value  # type: ignore[union-attr]
+    values = [loss, *(cst.Name(n) for n in plan.outputs)]
+    result = values[0] if len(values) == 1 else cst.Tuple([cst.Element(v) for v in values], lpar=[], rpar=[])
+    body.append(cst.SimpleStatementLine([cst.Return(result)]))
+    parameters = cst.Parameters([cst.Param(cst.Name(n)) for n in plan.parameters])
+    function = cst.FunctionDef(cst.Name(plan.function), parameters, cst.IndentedBlock(body))
+    arguments = ", ".join([plan.function, *plan.sources])
+    make = cst.parse_statement(f"{plan.gradient} = {BACKWARD_OF}({arguments})")
+    assert isinstance(make, cst.SimpleStatementLine)
+    blank = cst.EmptyLine(indent=False)
+    return [function.with_changes(leading_lines=[blank]), make.with_changes(leading_lines=[blank])]
+
+
+def _call(plan: Plan, new: dict[cst.CSTNode, cst.CSTNode]) -> cst.SimpleStatementLine:
+    """The statement in place of `loss.backward()`."""
+    line = new[plan.site.line]
+    assert isinstance(line, cst.SimpleStatementLine)
+    names = list(plan.outputs)
+    if plan.loss_is_used or names:
+        names.insert(0, code_of(plan.site.loss) if isinstance(plan.site.loss, cst.Name) else "_")
+    call = f"{plan.gradient}({', '.join(plan.parameters)})"
+    statement = cst.parse_statement(f"{', '.join(names)} = {call}" if names else call)
+    assert isinstance(statement, cst.SimpleStatementLine)
+    leading = list(line.leading_lines)
+    if plan.region:
+        first = new[plan.region[0]]
+        blanks = [e for e in first.leading_lines if e.comment is None][:1]  # type: ignore[attr-defined]
+        leading = [*blanks, *leading] if not any(e.comment is None for e in leading) else leading
+    return statement.with_changes(leading_lines=leading, trailing_whitespace=line.trailing_whitespace)
+
+
+def _comments(lines: object) -> list[cst.EmptyLine]:
+    return [line for line in lines if line.comment is not None]  # type: ignore[attr-defined]

@@ -1,0 +1,106 @@
+"""The output directory: converted files, everything else as it was, the helpers, `MIGRATION.md`, `report.json`."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+from mappings.errors import UserError
+from migrate.code.project import Project
+
+MARKER = "MIGRATION.md"
+PACKAGE = "ms_compat"
+
+
+def check_output(repo: Path, out: Path, force: bool) -> None:
+    """Refuse an output directory that would damage something.
+
+    Raises:
+        UserError: inside the repository, around it, or existing.
+    """
+    source, target = repo.resolve(), out.resolve()
+    if target == source or source in target.parents:
+        raise UserError(f"{out}: lies inside the repository {repo}; give a directory outside of it")
+    if target in source.parents:
+        raise UserError(f"{out}: contains the repository {repo}; give another directory")
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise UserError(f"{out}: is a file; give a directory")
+    if any(out.iterdir()):
+        if not force:
+            raise UserError(f"{out}: exists; give another directory, or --force to replace it")
+        if not (out / MARKER).is_file():
+            raise UserError(
+                f"{out}: holds no {MARKER}, so it is no earlier output and is not replaced; remove it yourself"
+            )
+
+
+def write_tree(
+    project: Project, out: Path, texts: Mapping[PurePosixPath, bytes], helpers: Mapping[PurePosixPath, set[str]]
+) -> None:
+    """Write the output beside its place and move it there when it is complete.
+
+    Args:
+        project: the repository; files without a text are copied.
+        out: output directory; an earlier one is replaced.
+        texts: new contents by relative path, also of files that the repository does not have.
+        helpers: modules of `ms_compat` by the folder that gets the package.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        for path in [*(s.path for s in project.sources), *project.others]:
+            target = staging / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(project.root / path, target, follow_symlinks=False)
+        for path, text in texts.items():
+            target = staging / path
+            if target.is_symlink():
+                target.unlink()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(text)
+        for folder, names in helpers.items():
+            vendor(staging / folder / PACKAGE, names)
+        staging.chmod(0o755)
+        if out.exists():
+            shutil.rmtree(out)
+        staging.rename(out)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def vendor(directory: Path, names: Iterable[str]) -> None:
+    """Copy helper modules, and those that they import, into a package directory."""
+    source = helper_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in sorted({"__init__", *with_dependencies(names)}):
+        shutil.copyfile(source / f"{name}.py", directory / f"{name}.py")
+
+
+def with_dependencies(names: Iterable[str]) -> set[str]:
+    """Helper modules together with the siblings that they import."""
+    source, found, pending = helper_directory(), set[str](), list(names)
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse((source / f"{name}.py").read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                siblings = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+                pending += siblings
+    return found
+
+
+def helper_directory() -> Path:
+    """Where the helpers lie. They are copied, never imported: the converter runs without MindSpore."""
+    spec = importlib.util.find_spec("ms_models")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("the package ms_models is not installed beside migrate; reinstall msmigrate")
+    return Path(spec.submodule_search_locations[0]) / "compat"
