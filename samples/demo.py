@@ -20,8 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SAMPLES = Path(__file__).parent
+GENERATE = SAMPLES / "hf_checkpoint" / "generate.py"
 MARK = ".msmigrate-demo"
 THREADS = "2"  # the machine the figures in README were measured on has two cores
+CLOSE = ("--first-rtol", "1e-6", "--last-rtol", "1e-4")  # fp32: another order of summation, amplified by training
+EXACT = ("--first-rtol", "0", "--last-rtol", "0")
+RUNS = {"one process": "run_one", "tp=2": "run_tp2", "dp=2": "run_dp2", "resumed": "run_resumed"}
+REPORTS = (
+    "check", "convert", "verify_sharded", "export", "verify_exported", "parity", "code", "curve_converted", "curve_tp2",
+    "curve_dp2", "curve_resumed", "trained", "doctor",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,75 +38,89 @@ class Step:
 
     title: str
     commands: Sequence[Sequence[str | Path]]
-    cwd: Path | None = None
 
 
 def steps(out: Path) -> list[Step]:
     """The journey, in order."""
-    hf, sharded, back, trained = out / "hf", out / "sharded", out / "exported", out / "trained_hf"
-    torch_run, ms_repo, ms_run = out / "torch_run", out / "torch_gpt_ms", out / "converted_run"
-    init, reports = out / "init.pt", out / "reports"
+    return [*checkpoint_steps(out), *code_steps(out), *training_steps(out), report_step(out)]
 
-    def tool(*words: str | Path, report: str | None = None) -> list[str | Path]:
-        return ["msmigrate", *words, *(["--report", reports / f"{report}.json"] if report else [])]
 
-    def train(layout: str, run: str, *more: str) -> list[str | Path]:
-        config = SAMPLES / "runs" / f"{layout}.yaml"
-        settings = [f"model.path={hf}", f"output.directory={out / run}", f"data.path={out / 'data'}"]
-        return tool("train", config, *(word for s in settings for word in ("--set", s)), *more)
+def tool(out: Path, *words: str | Path, report: str | None = None) -> list[str | Path]:
+    """A `msmigrate` command, its report kept for the page at the end."""
+    return ["msmigrate", *words, *(["--report", out / "reports" / f"{report}.json"] if report else [])]
 
-    def curve(reference: str, candidate: str, name: str, *more: str) -> list[str | Path]:
-        files = [out / reference / "metrics.jsonl", out / candidate / "metrics.jsonl"]
-        return tool("parity", "curve", *files, *more, report=name)
 
-    python = ["python"]
-    generate = SAMPLES / "hf_checkpoint" / "generate.py"
-    layouts = ["--first-rtol", "1e-6", "--last-rtol", "1e-4"]
+def checkpoint_steps(out: Path) -> list[Step]:
+    """A Hugging Face checkpoint: made, checked, cut, joined, and compared with its MindSpore model."""
+    hf, sharded, back = out / "hf", out / "sharded", out / "exported"
     return [
-        Step("Check the machine", [tool("doctor", "--collective", report="doctor")]),
+        Step("Check the machine", [tool(out, "doctor", "--collective", report="doctor")]),
         Step(
             "Make a Hugging Face checkpoint: Qwen2, random weights, tokenizer trained on the standard library",
-            [[*python, SAMPLES / "hf_checkpoint" / "make.py", "qwen2", hf]],
+            [["python", SAMPLES / "hf_checkpoint" / "make.py", "qwen2", hf]],
         ),
-        Step("Check its configuration", [tool("check", hf, "--run", SAMPLES / "runs" / "tp2.yaml", report="check")]),
+        Step(
+            "Check its configuration",
+            [tool(out, "check", hf, "--run", SAMPLES / "runs" / "tp2.yaml", report="check")],
+        ),
         Step(
             "Cut it for two tensor-parallel ranks, verify, join it again, verify",
             [
-                tool("weights", "convert", hf, "-o", sharded, "--tp", "2", report="convert"),
-                tool("weights", "verify", sharded, "--source", hf, report="verify_sharded"),
-                tool("weights", "export", sharded, "-o", back, report="export"),
-                tool("weights", "verify", back, "--source", hf, report="verify_exported"),
-                [*python, generate, hf, back],
+                tool(out, "weights", "convert", hf, "-o", sharded, "--tp", "2", report="convert"),
+                tool(out, "weights", "verify", sharded, "--source", hf, report="verify_sharded"),
+                tool(out, "weights", "export", sharded, "-o", back, report="export"),
+                tool(out, "weights", "verify", back, "--source", hf, report="verify_exported"),
+                ["python", GENERATE, hf, back],
             ],
         ),
-        Step("Is the MindSpore model the PyTorch model?", [tool("parity", "model", hf, report="parity")]),
+        Step("Is the MindSpore model the PyTorch model?", [tool(out, "parity", "model", hf, report="parity")]),
+    ]
+
+
+def code_steps(out: Path) -> list[Step]:
+    """A PyTorch repository: trained, converted, trained again from the same weights."""
+    original, converted, init = SAMPLES / "torch_gpt", out / "torch_gpt_ms", out / "init.pt"
+    losses = [out / "torch_run" / "losses.jsonl", out / "converted_run" / "losses.jsonl"]
+    return [
         Step(
             "Train the PyTorch repository",
-            [[*python, SAMPLES / "torch_gpt" / "train.py", "--save-init", init, f"out_dir={torch_run}"]],
+            [["python", original / "train.py", "--save-init", init, f"out_dir={losses[0].parent}"]],
         ),
-        Step("Convert the repository", [tool("code", SAMPLES / "torch_gpt", "-o", ms_repo, "--verify", report="code")]),
+        Step("Convert the repository", [tool(out, "code", original, "-o", converted, "--verify", report="code")]),
         Step(
             "Train the converted repository from the same weights, compare 20 losses",
             [
-                [*python, ms_repo / "train.py", "--init-from", init, f"out_dir={ms_run}"],
-                tool(
-                    "parity", "curve", torch_run / "losses.jsonl", ms_run / "losses.jsonl", "--steps", "20",
-                    "--first-rtol", "1e-6", "--last-rtol", "1e-4", report="curve_converted",
-                ),
+                ["python", converted / "train.py", "--init-from", init, f"out_dir={losses[1].parent}"],
+                tool(out, "parity", "curve", *losses, "--steps", "20", *CLOSE, report="curve_converted"),
             ],
-        ),  # fmt: skip
-        Step(
-            "Text to MindRecord",
-            [tool("data", "stdlib", "--tokenizer", hf, "-o", out / "data", "--seq-length", "128", "--max-bytes", "2e6")],
         ),
+    ]
+
+
+def training_steps(out: Path) -> list[Step]:
+    """The checkpoint, trained in three layouts, stopped, resumed, exported."""
+
+    def train(layout: str, run: str, *more: str) -> list[str | Path]:
+        places = {"model.path": out / "hf", "data.path": out / "data", "output.directory": out / run}
+        settings = [word for key, path in places.items() for word in ("--set", f"{key}={path}")]
+        return tool(out, "train", SAMPLES / "runs" / f"{layout}.yaml", *settings, *more)
+
+    def curve(reference: str, candidate: str, *tolerance: str, report: str) -> list[str | Path]:
+        files = [out / run / "metrics.jsonl" for run in (reference, candidate)]
+        return tool(out, "parity", "curve", *files, *tolerance, report=report)
+
+    text = ["stdlib", "--tokenizer", out / "hf", "--seq-length", "128", "--max-bytes", "2000000"]
+    trained = out / "trained_hf"
+    return [
+        Step("Text to MindRecord", [tool(out, "data", *text, "-o", out / "data")]),
         Step(
             "Train 30 steps on one process, on two tensor-parallel and on two data-parallel ranks; same losses",
             [
                 train("one", "run_one"),
                 train("tp2", "run_tp2"),
                 train("dp2", "run_dp2"),
-                curve("run_one", "run_tp2", "curve_tp2", *layouts),
-                curve("run_one", "run_dp2", "curve_dp2", *layouts),
+                curve("run_one", "run_tp2", *CLOSE, report="curve_tp2"),
+                curve("run_one", "run_dp2", *CLOSE, report="curve_dp2"),
             ],
         ),
         Step(
@@ -106,37 +128,29 @@ def steps(out: Path) -> list[Step]:
             [
                 train("tp2", "run_resumed", "--stop-after", "15"),
                 train("tp2", "run_resumed", "--resume"),
-                curve("run_tp2", "run_resumed", "curve_resumed", "--first-rtol", "0", "--last-rtol", "0"),
+                curve("run_tp2", "run_resumed", *EXACT, report="curve_resumed"),
             ],
         ),
         Step(
             "Export the trained model; transformers loads it and generates",
             [
-                tool("weights", "export", out / "run_tp2" / "step_00000030", "-o", trained, report="export_trained"),
-                [*python, generate, trained],
+                tool(out, "weights", "export", out / "run_tp2" / "step_00000030", "-o", trained, report="trained"),
+                ["python", GENERATE, trained],
             ],
         ),
-        Step(
-            "One page of it all",
-            [
-                tool(
-                    "report", *(reports / f"{name}.json" for name in REPORTS),
-                    f"PyTorch torch_gpt={torch_run / 'losses.jsonl'}",
-                    f"converted torch_gpt={ms_run / 'losses.jsonl'}",
-                    f"one process={out / 'run_one' / 'metrics.jsonl'}",
-                    f"tp=2={out / 'run_tp2' / 'metrics.jsonl'}",
-                    f"dp=2={out / 'run_dp2' / 'metrics.jsonl'}",
-                    "-o", out / "report.html", "--title", "msmigrate demo",
-                )
-            ],
-        ),
-    ]  # fmt: skip
+    ]
 
 
-REPORTS = [
-    "check", "convert", "verify_sharded", "export", "verify_exported", "parity", "code", "curve_converted", "curve_tp2",
-    "curve_dp2", "curve_resumed", "export_trained", "doctor",
-]  # fmt: skip
+def report_step(out: Path) -> Step:
+    """Everything on one page."""
+    reports = [out / "reports" / f"{name}.json" for name in REPORTS]
+    curves = [
+        f"PyTorch torch_gpt={out / 'torch_run' / 'losses.jsonl'}",
+        f"converted torch_gpt={out / 'converted_run' / 'losses.jsonl'}",
+        *(f"{name}={out / run / 'metrics.jsonl'}" for name, run in RUNS.items()),
+    ]
+    page = ["-o", out / "report.html", "--title", "msmigrate demo"]
+    return Step("One page of it all", [tool(out, "report", *reports, *curves, *page)])
 
 
 def run(command: Sequence[str | Path], environment: dict[str, str]) -> int:
