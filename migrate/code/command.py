@@ -96,8 +96,8 @@ def _work(repo: Path, target: str, track: Tracker) -> _Work:
         for file in analysis.files.values():
             _take(work, file.source, convert_file(analysis, file, target))
             advance(1)
-    for path in analysis.project.others:
-        _other_file(work, path)
+    for other in analysis.project.others:
+        _other_file(work, other)
     for source in analysis.project.sources:
         if source.text is not None and declares_torch(source.path, source.text):
             work.findings.append(finding("M115", f"{source.path.name} requires torch", file=str(source.path)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.context import Counts, FileContext
 from migrate.code.findings import finding

@@ -67,7 +67,7 @@ CODES: dict[str, Code] = {
     # types
     "M120": Code(
         Severity.WARNING,
-        "The method is spelled or behaves differently in MindSpore if the object is a tensor, and its type is not known.",
+        "If the object is a tensor, the method is another one in MindSpore; the type of the object is not known.",
         "Annotate the variable, e.g. `x: torch.Tensor`, and convert again.",
     ),
     # modules
@@ -84,7 +84,7 @@ CODES: dict[str, Code] = {
     # in-place
     "M301": Code(
         Severity.WARNING,
-        "MindSpore's in-place methods do not change the tensor on every back end, and the place has no name to assign to.",
+        "MindSpore's in-place methods leave the tensor unchanged on the CPU, and there is no name to assign to.",
         "Split the statement: compute the value, then assign it.",
     ),
     "M302": Code(

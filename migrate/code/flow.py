@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
-from migrate.code.infer import Env, Inference, bind_target
+from migrate.code.infer import Inference, bind_target
+from migrate.code.infer_calls import Env
 from migrate.code.resolve import Resolver
 from migrate.code.symbols import Facts, FunctionInfo, Symbols
 from migrate.code.types import NONE, PENDING, TENSOR, UNKNOWN, Type, instance, join, list_of
@@ -100,7 +101,7 @@ class _Walker:
             info.owner is not None and info.node.name.value == "forward" and self.symbols.is_module(info.owner.name)
         )
         for parameter in info.parameters:
-            stated = self.inference.annotation(parameter.annotation.annotation if parameter.annotation else None)
+            stated = self.inference.annotations.read(parameter.annotation.annotation if parameter.annotation else None)
             found = stated or self.facts.parameters.get((info.name, parameter.name.value))
             if parameter.default is not None:
                 default = self.inference.type_of(parameter.default, closure)
@@ -118,7 +119,7 @@ class _Walker:
 
     def _class(self, node: cst.ClassDef, env: Env) -> None:
         for part in (*node.bases, *node.decorators):
-            self.inference._other(part, env)
+            self.inference.parts(part, env)
         self._path.append(node.name.value)
         inner: Env = {}
         self._body(node.body, {**env, **inner}, inner)
@@ -152,7 +153,7 @@ class _Walker:
                 for target in node.targets:
                     self._assign(target.target, found, env)
             case cst.AnnAssign():
-                found_or_none = self.inference.annotation(node.annotation.annotation)
+                found_or_none = self.inference.annotations.read(node.annotation.annotation)
                 if node.value is not None:
                     value = evaluate(node.value, env)
                     found_or_none = found_or_none or value
@@ -166,8 +167,7 @@ class _Walker:
             case cst.For():
                 self._loop(node, env)
             case cst.While():
-                self._repeat(env, lambda inner: (evaluate(node.test, inner), self._body(node.body, inner)))
-                self._orelse(node.orelse, env)
+                self._while(node, env)
             case cst.With():
                 for item in node.items:
                     found = evaluate(item.item, env)
@@ -183,7 +183,7 @@ class _Walker:
             case cst.Expr():
                 self._expression(node.value, env)
             case _:
-                self.inference._other(node, env)
+                self.inference.parts(node, env)
 
     def _expression(self, node: cst.BaseExpression, env: Env) -> None:
         if isinstance(node, cst.Yield) and self._yielded:
@@ -199,7 +199,7 @@ class _Walker:
         match target:
             case cst.Name():
                 env[target.value] = found
-                self.inference._record(target, found)
+                self.inference.record(target, found)
             case cst.Tuple() | cst.List():
                 bind_target(target, found, env)
                 for position, element in enumerate(target.elements):
@@ -210,12 +210,12 @@ class _Walker:
                 owner = self.inference.type_of(target.value, env)
                 if owner.kind == "object" and owner.name:
                     self.facts.note_attribute(owner.name, target.attr.value, found)
-                self.inference._record(target, found)
+                self.inference.record(target, found)
             case cst.Subscript():
                 self.inference.type_of(target, env)
                 self.inference.store_element(target.value, found, env)
             case _:
-                self.inference._other(target, env)
+                self.inference.parts(target, env)
 
     def _branches(self, node: cst.If, env: Env) -> None:
         self.inference.type_of(node.test, env)
@@ -241,7 +241,15 @@ class _Walker:
         self._repeat(env, once)
         self._orelse(node.orelse, env)
 
-    def _repeat(self, env: Env, once) -> None:  # type: ignore[no-untyped-def]
+    def _while(self, node: cst.While, env: Env) -> None:
+        def once(inner: Env) -> None:
+            self.inference.type_of(node.test, inner)
+            self._body(node.body, inner)
+
+        self._repeat(env, once)
+        self._orelse(node.orelse, env)
+
+    def _repeat(self, env: Env, once: Callable[[Env], None]) -> None:
         """A loop body twice: the second time with what the first left behind."""
         for _ in range(2):
             inner = dict(env)

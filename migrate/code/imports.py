@@ -1,7 +1,7 @@
-"""Import statements of a converted file: torch goes when nothing uses it, MindSpore and the helpers come with short names.
+"""Import statements of a converted file: torch goes when nothing uses it, MindSpore and the helpers come in.
 
-The passes spell MindSpore names in full (`mindspore.ops.cat`, `ms_compat.layers.Linear`). Here they get the names people
-write, as far as the file does not use these names for something else.
+The passes spell MindSpore names in full (`mindspore.ops.cat`, `ms_compat.layers.Linear`). Here they get the names that
+people write, as far as the file does not use these names for something else.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Emitted(cst.CSTVisitor):
 
 # -- removal
 class _Pruner(cst.CSTTransformer):
-    """Takes unused torch names out of the import statements; the first line that is emptied marks where the new ones go."""
+    """Takes unused torch names out of the imports; the first line that is emptied marks where the new ones go."""
 
     def __init__(self, context: FileContext, used: set[str]) -> None:
         super().__init__()

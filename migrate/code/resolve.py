@@ -1,7 +1,7 @@
 """Qualified names: what `nn.Linear`, `F.relu` or `GPT` means in a file, followed through the whole repository.
 
-Names are those of the scope analysis, never matched by spelling. A name of the repository is `module.symbol`; imports that
-another module re-exports and module-level aliases (`Tensor = torch.Tensor`) are followed to where they come from.
+Names are those of the scope analysis, never matched by spelling. A name of the repository is `module.symbol`; imports
+that another module re-exports and module-level aliases (`Tensor = torch.Tensor`) are followed to where they come from.
 """
 
 from __future__ import annotations

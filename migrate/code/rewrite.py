@@ -1,4 +1,4 @@
-"""One traversal over a file: every pass is asked about every node, findings become TODO lines above their statements."""
+"""One traversal over a file: every pass is asked about every node, findings become TODO lines above statements."""
 
 from __future__ import annotations
 

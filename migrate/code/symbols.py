@@ -93,8 +93,8 @@ class Symbols:
         if not last[:1].isupper() or last in ("Parameter", "Buffer"):
             return None
         # A class that the table does not know yet still has the methods of its kind.
-        base = _NAMESPACE_BASES.get(parent)
-        return None if base == name else base
+        kind = _NAMESPACE_BASES.get(parent)
+        return None if kind == name else kind
 
     def is_module(self, name: str) -> bool:
         """Whether a class is a `torch.nn.Module`, as far as the repository shows."""

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 class Type:
     """A type as far as conversion needs it.
 
-    Kinds: `tensor`, `parameter`, `number`, `value` (known, no tensor), `none`, `dtype`, `device`, `shape`, `tuple`, `list`
-    (any homogeneous sequence or iterator), `dict`, `tensors` (a batch: nested containers whose leaves are tensors),
-    `object` (an instance of class `name`), `class`, `function`, `method`, `torch` (a reference to torch name `name`), `module`
-    (a Python module), `unknown`, `pending` (no information yet; counts as unknown in the end).
+    Kinds: `tensor`, `parameter`, `number`, `value` (known, no tensor), `none`, `dtype`, `device`, `shape`, `tuple`,
+    `list` (any homogeneous sequence or iterator), `dict`, `tensors` (a batch: nested containers whose leaves are
+    tensors), `object` (an instance of class `name`), `super`, `class`, `function`, `method`, `torch` (a reference to
+    torch name `name`), `external` (a name of another library), `unknown`,
+    `pending` (no information yet; counts as unknown).
     """
 
     kind: str

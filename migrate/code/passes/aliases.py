@@ -8,9 +8,12 @@ import libcst.matchers as m
 from migrate.code.context import FileContext
 
 _VIEWS = frozenset(
-    {"view", "view_as", "transpose", "permute", "expand", "expand_as", "squeeze", "unsqueeze", "t", "chunk", "split", "narrow",
-     "select", "reshape", "reshape_as", "flatten", "unflatten", "contiguous", "detach", "to", "type", "type_as", "float", "half",
-     "double", "long", "int", "bool", "diagonal", "unfold", "unbind", "swapaxes", "movedim", "swapdims", "cpu", "cuda", "real"}
+    {
+        "view", "view_as", "transpose", "permute", "expand", "expand_as", "squeeze", "unsqueeze", "t", "chunk",
+        "split", "narrow", "select", "reshape", "reshape_as", "flatten", "unflatten", "contiguous", "detach", "to",
+        "type", "type_as", "float", "half", "double", "long", "int", "bool", "diagonal", "unfold", "unbind",
+        "swapaxes", "movedim", "swapdims", "cpu", "cuda", "real",
+    }
 )  # fmt: skip
 
 

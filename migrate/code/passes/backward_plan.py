@@ -90,8 +90,8 @@ def make_plan(context: FileContext, site: Site) -> Plan | Refused:
             return _plan(context, site, [], [], used)
         return Refused(site, f"{code_of(site.loss)} is not computed by a module in the block of backward()")
     start = indices[0]
-    region = [statements[i] for i in indices]
-    bystanders = [statements[i] for i in range(start, position) if i not in set(indices)]
+    region: list[cst.CSTNode] = [statements[i] for i in indices]
+    bystanders: list[cst.CSTNode] = [statements[i] for i in range(start, position) if i not in set(indices)]
     return _plan(context, site, region, bystanders, used)
 
 
@@ -202,6 +202,16 @@ def _changes_state(statement: cst.CSTNode, late: bool) -> str | None:
     return None
 
 
+_BACKWARD = m.SimpleStatementLine(body=[m.Expr(m.Call(func=m.Attribute(attr=m.Name("backward"))))])
+
+
+def backward_call(line: cst.SimpleStatementLine) -> cst.Call:
+    """The call that a backward statement consists of."""
+    (small,) = line.body
+    assert isinstance(small, cst.Expr) and isinstance(small.value, cst.Call)
+    return small.value
+
+
 @dataclass
 class _Frame:
     scope: Scope
@@ -252,11 +262,10 @@ class _Finder(cst.CSTVisitor):
         self._frames[-1].loops.pop()
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> None:
-        pattern = m.SimpleStatementLine(body=[m.Expr(m.Call(func=m.Attribute(attr=m.Name("backward"))))])
-        if not m.matches(node, pattern):
+        if not m.matches(node, _BACKWARD):
             return
-        call = node.body[0].value  # type: ignore[union-attr]
-        assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
+        call = backward_call(node)
+        assert isinstance(call.func, cst.Attribute)
         kind = self.context.type_of(call.func.value)
         if not (kind.is_tensor or kind.kind in ("tensors", "unknown", "number")) or self.context.resolver.qualified(
             call.func
@@ -268,4 +277,4 @@ class _Finder(cst.CSTVisitor):
         self.sites.append(Site(call, node, self._blocks[-1], frame.scope, list(frame.loops), self._owners[-1]))
 
 
-__all__ = ["Plan", "Refused", "Site", "find_sites", "make_plan"]
+__all__ = ["Block", "Plan", "Refused", "Site", "backward_call", "find_sites", "make_plan"]

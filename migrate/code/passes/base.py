@@ -10,7 +10,7 @@ from migrate.code.context import FileContext
 class Pass:
     """A rule that is asked about every node of its kinds, children first. None means: not mine.
 
-    `original` is the node of the analysed tree (ask `context` about it), `updated` the same node with its children rewritten.
+    `original` is the node of the analysed tree (ask `context` about it), `updated` the same with rewritten children.
     """
 
     def __init__(self, context: FileContext) -> None:
@@ -45,5 +45,5 @@ class Pass:
     def block(
         self, original: cst.IndentedBlock | cst.Module, updated: cst.IndentedBlock | cst.Module
     ) -> cst.IndentedBlock | cst.Module | None:
-        """A sequence of statements; as long as only this hook changes their number, originals and updates correspond."""
+        """A sequence of statements. Only this hook may change their number, so originals and updates correspond."""
         return None

@@ -44,7 +44,8 @@ class Cells(Pass):
         if name is None or not self.context.symbols.is_module(name) or not isinstance(updated.body, cst.IndentedBlock):
             return None
         body = [
-            _init_first(s) if m.matches(s, m.FunctionDef(name=m.Name("__init__"))) else s for s in updated.body.body
+            _init_first(s) if isinstance(s, cst.FunctionDef) and s.name.value == "__init__" else s
+            for s in updated.body.body
         ]
         if all(new is old for new, old in zip(body, updated.body.body, strict=True)):
             return None

@@ -1,4 +1,4 @@
-"""`.to(...)`: device arguments vanish, data types stay. Device variables and parameters of user functions are left alone."""
+"""`.to(...)`: devices vanish, data types stay; device variables and parameters of user functions are left alone."""
 
 from __future__ import annotations
 

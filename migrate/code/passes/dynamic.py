@@ -36,7 +36,7 @@ class Dynamic(Pass):
             self.context.counts.add(subject, converted=False)
             self.context.report("M113", original, f"{code_of(original)} picks a name of {subject} at run time")
             return updated
-        name = f"{subject}.{attribute.evaluated_value}"
+        name = f"{subject}.{attribute.raw_value}"
         supported = [row for row in self.context.table.rows(name) if row.status != "unsupported"]
         if self.context.resolver.qualified(original.func) == "builtins.hasattr":
             self.context.counts.add(name, converted=True)

@@ -97,14 +97,15 @@ class InPlace(Pass):
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M302", call, f"{code_of(call)}: {reason}")
             return None
-        if not isinstance(call.func.value, cst.Name | cst.Attribute | cst.Subscript):
+        target = new.func.value
+        if not isinstance(target, cst.Name | cst.Attribute | cst.Subscript):
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M301", call, f"{code_of(call)} changes a tensor that has no name")
             return None
         value = self._value(method, call, new)
         if value is None:
             return None
-        return cst.Assign(targets=[cst.AssignTarget(new.func.value)], value=value)
+        return cst.Assign(targets=[cst.AssignTarget(target)], value=value)
 
     def _is_parameter(self, node: cst.BaseExpression) -> bool:
         if m.matches(node, m.Attribute(attr=m.Name("data"))):

@@ -9,12 +9,16 @@ from migrate.code.resolve import dotted
 from migrate.code.types import Type
 
 _NO_FORWARD = frozenset(
-    {"train", "eval", "parameters", "named_parameters", "modules", "named_modules", "children", "named_children", "state_dict",
-     "load_state_dict", "to", "cuda", "cpu", "zero_grad", "requires_grad_", "half", "float", "bfloat16", "buffers", "apply"}
+    {
+        "train", "eval", "parameters", "named_parameters", "modules", "named_modules", "children", "named_children",
+        "state_dict", "load_state_dict", "to", "cuda", "cpu", "zero_grad", "requires_grad_", "half", "float",
+        "bfloat16", "buffers", "apply",
+    }
 )  # fmt: skip
 _DATA_METHODS = frozenset(name for kind in (str, list, dict, set) for name in dir(kind)) | {
-    "to", "cuda", "cpu", "float", "half", "long", "int", "bool", "item", "tolist", "numpy", "detach", "clone", "size", "view",
-    "reshape", "transpose", "unsqueeze", "squeeze", "next", "step", "zero_grad", "backward", "write", "add_scalar", "log",
+        "to", "cuda", "cpu", "float", "half", "long", "int", "bool", "item", "tolist", "numpy", "detach", "clone",
+        "size", "view", "reshape", "transpose", "unsqueeze", "squeeze", "next", "step", "zero_grad", "backward",
+        "write", "add_scalar", "log",
 }  # fmt: skip
 
 

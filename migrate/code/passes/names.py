@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from mappings.api import Row
 from migrate.code.context import FileContext, code_of
 from migrate.code.passes.base import Pass
 from migrate.code.template import Expansion, Refusal, expand, expand_symbol, select
@@ -13,9 +14,10 @@ from migrate.code.types import Type
 
 # Methods that a str, list, dict, set, file or number has too: on an object of unknown type they say nothing.
 _COMMON_METHODS = frozenset(name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)) | {
-    "write", "read", "close", "seek", "flush", "item", "numpy", "tolist", "shape", "dtype", "astype", "mean", "std", "sum",
-    "max", "min", "all", "any", "reshape", "transpose", "flatten", "squeeze", "step", "to", "size", "type", "where", "round",
-    "repeat", "equal", "eq", "ne", "lt", "gt", "le", "ge", "data", "abs", "dot", "apply_",
+        "write", "read", "close", "seek", "flush", "item", "numpy", "tolist", "shape", "dtype", "astype", "mean",
+        "std", "sum", "max", "min", "all", "any", "reshape", "transpose", "flatten", "squeeze", "step", "to",
+        "size", "type", "where", "round", "repeat", "equal", "eq", "ne", "lt", "gt", "le", "ge", "data", "abs",
+        "dot", "apply_",
 }  # fmt: skip
 
 
@@ -40,13 +42,12 @@ class Names(Pass):
     """Asked last: whatever torch name the passes before it left."""
 
     def enter(self, node: cst.CSTNode) -> None:
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name | cst.Attribute):
-            if self.context.torch_name(node.func) or self._member(node.func):
-                self.context.owned.add(node.func)
-        if isinstance(node, cst.Attribute) and (name := self.context.torch_name(node)):
-            # `torch.float32.itemsize`: an attribute of a known name is converted through that name.
-            if name in self.context.table or self._longest_known(name) is None:
-                self._own_chain(node)
+        if isinstance(node, cst.Call) and (self.context.torch_name(node.func) or self._member(node.func)):
+            self.context.owned.add(node.func)
+        name = self.context.torch_name(node)
+        # `torch.float32.itemsize`: an attribute of a known name is converted through that name.
+        if isinstance(node, cst.Attribute) and name and (name in self.context.table or not self._longest_known(name)):
+            self._own_chain(node)
 
     def _own_chain(self, node: cst.Attribute) -> None:
         inner: cst.BaseExpression = node.value
@@ -160,7 +161,7 @@ class Names(Pass):
         self.refused(name, original, found)
         return None
 
-    def _first_symbol(self, rows: Sequence) -> Expansion | Refusal:  # type: ignore[type-arg]
+    def _first_symbol(self, rows: Sequence[Row]) -> Expansion | Refusal:
         refusal: Refusal | None = None
         for row in rows:
             found = expand(row, (), None, self.context.target, {}) if row.signature is None and row.portable else None

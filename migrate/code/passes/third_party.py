@@ -8,10 +8,12 @@ from migrate.code.passes.base import Pass
 from migrate.code.resolve import dotted
 
 TORCH_PACKAGES = frozenset(
-    {"torchvision", "torchaudio", "torchtext", "torchmetrics", "torchtune", "torchao", "torch_xla", "torch_npu", "lightning",
-     "pytorch_lightning", "accelerate", "peft", "trl", "deepspeed", "fairscale", "apex", "timm", "xformers", "flash_attn",
-     "bitsandbytes", "triton", "loralib", "x_transformers", "rotary_embedding_torch", "diffusers", "sentence_transformers",
-     "einops", "safetensors.torch", "megatron", "colossalai", "fairseq"}
+    {
+        "torchvision", "torchaudio", "torchtext", "torchmetrics", "torchtune", "torchao", "torch_xla", "torch_npu",
+        "lightning", "pytorch_lightning", "accelerate", "peft", "trl", "deepspeed", "fairscale", "apex", "timm",
+        "xformers", "flash_attn", "bitsandbytes", "triton", "loralib", "x_transformers", "rotary_embedding_torch",
+        "diffusers", "sentence_transformers", "einops", "safetensors.torch", "megatron", "colossalai", "fairseq",
+    }
 )  # fmt: skip
 """Import names of packages whose functions take torch tensors."""
 

@@ -1,4 +1,4 @@
-"""Training loops: the statements that compute the loss become a function, `loss.backward()` a call of its gradient function.
+"""Training loops: what computes the loss becomes a function, `loss.backward()` a call of its gradient function.
 
     for x, y in loader:                       def compute_loss(x, y):
         loss = model(x, y) / accumulation         loss = model(x, y) / accumulation
@@ -8,21 +8,26 @@
                                               for x, y in loader:
                                                   loss = loss_and_backward(x, y)
 
-`backward_of` makes its `mindspore.value_and_grad` once and adds to `parameter.grad` what backward() would have added, so
-`zero_grad`, clipping, accumulation and `step` stay where and what they are.
+`backward_of` makes its `mindspore.value_and_grad` once and adds to `parameter.grad` what backward() would have added,
+so `zero_grad`, clipping, accumulation and `step` stay where and what they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import libcst as cst
 
 from migrate.code.context import FileContext, code_of
-from migrate.code.passes.backward_plan import Block, Plan, Refused, find_sites, make_plan
+from migrate.code.passes.backward_plan import Block, Plan, Refused, backward_call, find_sites, make_plan
 from migrate.code.passes.base import Pass
 
 BACKWARD_OF = "ms_compat.backward.backward_of"
 NAME = "torch.Tensor.backward"
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+Updates = Mapping[cst.CSTNode, Statement]
 
 
 class Training(Pass):
@@ -78,7 +83,7 @@ class Training(Pass):
         inserts = self._insert.get(original, [])
         if not plans and not inserts:
             return None
-        new = dict(zip(original.body, updated.body, strict=True))
+        new: dict[cst.CSTNode, Statement] = dict(zip(original.body, updated.body, strict=True))  # type: ignore[arg-type]
         replaced: dict[cst.CSTNode, list[Statement]] = {}
         for plan in plans:
             definition, call = _definition(plan, new), _call(plan, new)
@@ -86,7 +91,7 @@ class Training(Pass):
                 replaced[statement] = []
             stay_before = [new[s] for s in plan.before]
             stay_after = [new[s] for s in plan.after]
-            lines: list[Statement] = [*stay_before, call, *stay_after]  # type: ignore[list-item]
+            lines: list[Statement] = [*stay_before, call, *stay_after]
             replaced[plan.site.line] = lines
             if plan.anchor is plan.site.line:
                 replaced[plan.site.line] = [*definition, *lines]
@@ -94,21 +99,21 @@ class Training(Pass):
                 self._insert.setdefault(plan.anchor_block, []).append((plan.anchor, definition))
         # A loop of this very block may be the anchor of a plan inside it.
         for anchor, definition in self._insert.get(original, []):
-            replaced[anchor] = [*definition, *replaced.get(anchor, [new[anchor]])]  # type: ignore[list-item]
+            replaced[anchor] = [*definition, *replaced.get(anchor, [new[anchor]])]
         body: list[Statement] = []
         for statement in original.body:
-            body += replaced.get(statement, [new[statement]])  # type: ignore[list-item]
+            body += replaced.get(statement, [new[statement]])
         return updated.with_changes(body=body)
 
 
-def _definition(plan: Plan, new: dict[cst.CSTNode, cst.CSTNode]) -> list[Statement]:
+def _definition(plan: Plan, new: Updates) -> list[Statement]:
     """`def compute_loss(...)` and the line that makes its gradient function."""
-    body: list[Statement] = [new[s] for s in plan.region]  # type: ignore[misc]
+    body: list[Statement] = [new[s] for s in plan.region]
     if body:
         body[0] = body[0].with_changes(leading_lines=_comments(body[0].leading_lines))
     line = new[plan.site.line]
     assert isinstance(line, cst.SimpleStatementLine)
-    loss = line.body[0].value.func.value  # type: ignore[union-attr]
+    loss = backward_call(line).func.value  # type: ignore[attr-defined]
     values = [loss, *(cst.Name(n) for n in plan.outputs)]
     result = values[0] if len(values) == 1 else cst.Tuple([cst.Element(v) for v in values], lpar=[], rpar=[])
     body.append(cst.SimpleStatementLine([cst.Return(result)]))
@@ -121,7 +126,7 @@ def _definition(plan: Plan, new: dict[cst.CSTNode, cst.CSTNode]) -> list[Stateme
     return [function.with_changes(leading_lines=[blank]), make.with_changes(leading_lines=[blank])]
 
 
-def _call(plan: Plan, new: dict[cst.CSTNode, cst.CSTNode]) -> cst.SimpleStatementLine:
+def _call(plan: Plan, new: Updates) -> cst.SimpleStatementLine:
     """The statement in place of `loss.backward()`."""
     line = new[plan.site.line]
     assert isinstance(line, cst.SimpleStatementLine)
@@ -134,10 +139,10 @@ def _call(plan: Plan, new: dict[cst.CSTNode, cst.CSTNode]) -> cst.SimpleStatemen
     leading = list(line.leading_lines)
     if plan.region:
         first = new[plan.region[0]]
-        blanks = [e for e in first.leading_lines if e.comment is None][:1]  # type: ignore[attr-defined]
+        blanks = [e for e in first.leading_lines if e.comment is None][:1]
         leading = [*blanks, *leading] if not any(e.comment is None for e in leading) else leading
     return statement.with_changes(leading_lines=leading, trailing_whitespace=line.trailing_whitespace)
 
 
-def _comments(lines: object) -> list[cst.EmptyLine]:
-    return [line for line in lines if line.comment is not None]  # type: ignore[attr-defined]
+def _comments(lines: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    return [line for line in lines if line.comment is not None]

@@ -1,0 +1,87 @@
+"""What annotations state."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from migrate.code.resolve import Resolver
+from migrate.code.symbols import Symbols
+from migrate.code.types import (
+    DEVICE,
+    DTYPE,
+    NONE,
+    NUMBER,
+    PARAMETER,
+    SHAPE,
+    TENSOR,
+    UNKNOWN,
+    VALUE,
+    Type,
+    instance,
+    join,
+    join_known,
+    list_of,
+    tuple_of,
+)
+
+_LIST_ANNOTATIONS = {"builtins.list", "typing.List", "typing.Sequence", "typing.Iterable", "typing.Iterator",
+                     "collections.abc.Sequence", "collections.abc.Iterable", "collections.abc.Iterator"}  # fmt: skip
+_TUPLE_ANNOTATIONS = {"builtins.tuple", "typing.Tuple"}
+_DICT_ANNOTATIONS = {"builtins.dict", "typing.Dict", "typing.Mapping", "collections.abc.Mapping"}
+_NUMBER_ANNOTATIONS = {"builtins.int", "builtins.float", "builtins.bool", "builtins.complex"}
+_ANY_ANNOTATIONS = {"typing.Any", "builtins.object"}
+
+
+class Annotations:
+    """Annotations of one file, read with that file's names."""
+
+    def __init__(self, symbols: Symbols, resolver: Resolver) -> None:
+        self.symbols, self.resolver = symbols, resolver
+
+    def read(self, node: cst.BaseExpression | None) -> Type | None:
+        """The type an annotation states; None if it states nothing."""
+        if node is None:
+            return None
+        if isinstance(node, cst.SimpleString | cst.ConcatenatedString):
+            try:
+                # The names of a quoted annotation have no scope; only plain torch names are understood.
+                text = str(node.evaluated_value)
+            except ValueError:
+                return None
+            return TENSOR if text in ("torch.Tensor", "Tensor") else None
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
+            return join(self.read(node.left), self.read(node.right))
+        if isinstance(node, cst.Subscript):
+            return self._subscripted(node)
+        if isinstance(node, cst.Name) and node.value == "None":
+            return NONE
+        name = self.resolver.qualified(node)
+        if name is None or name in _ANY_ANNOTATIONS:
+            return None
+        if name in _NUMBER_ANNOTATIONS:
+            return NUMBER
+        if name in ("torch.Tensor", "torch.FloatTensor", "torch.LongTensor", "torch.BoolTensor"):
+            return TENSOR
+        if name == "torch.nn.Parameter":
+            return PARAMETER
+        if name in ("torch.dtype", "torch.device", "torch.Size"):
+            return {"dtype": DTYPE, "device": DEVICE, "Size": SHAPE}[name.rpartition(".")[2]]
+        if name in self.symbols.classes or name.startswith("torch."):
+            return instance(name)
+        return VALUE if name in (*_LIST_ANNOTATIONS, *_DICT_ANNOTATIONS, *_TUPLE_ANNOTATIONS) else Type("value", name)
+
+    def _subscripted(self, node: cst.Subscript) -> Type | None:
+        name = self.resolver.qualified(node.value)
+        inner = [self.read(e.slice.value) for e in node.slice if isinstance(e.slice, cst.Index)]
+        if name in ("typing.Optional", "typing.Union"):
+            return join_known([t for t in inner if t is not None]) if None not in inner else None
+        if name in _LIST_ANNOTATIONS and inner:
+            return list_of(inner[0] or UNKNOWN)
+        if name in _DICT_ANNOTATIONS and len(inner) == 2:
+            return Type("dict", items=(inner[1] or UNKNOWN,))
+        if name in _TUPLE_ANNOTATIONS and inner:
+            second = node.slice[-1].slice
+            if isinstance(second, cst.Index) and isinstance(second.value, cst.Ellipsis):
+                return list_of(inner[0] or UNKNOWN)
+            return tuple_of(*[t or UNKNOWN for t in inner])
+        return None
