@@ -42,6 +42,8 @@ class Expansion:
     """A filled template."""
 
     node: cst.BaseExpression
+    row: Row
+    """The overload that was applied."""
     imports: frozenset[str]
     """Full dotted names used, e.g. `mindspore.ops.arange`, `ms_compat.optim.AdamW`."""
     lost_comments: tuple[str, ...] = ()
@@ -86,7 +88,7 @@ def expand(
     assert isinstance(node, cst.BaseExpression)
     before, after = _comments(args), Counter(_comments([node]))
     lost = tuple(c for c in before if not after[c])
-    return Expansion(node, frozenset(filler.imports), lost)
+    return Expansion(node, row, frozenset(filler.imports), lost)
 
 
 def expand_symbol(row: Row, aliases: Mapping[str, str] = ALIASES) -> Expansion | Refusal:
@@ -102,7 +104,7 @@ def expand_symbol(row: Row, aliases: Mapping[str, str] = ALIASES) -> Expansion |
     filler = _Filler(row, Bound({}, {}, None), aliases)
     node = skeleton.visit(filler)
     assert isinstance(node, cst.BaseExpression)
-    return Expansion(node, frozenset(filler.imports))
+    return Expansion(node, row, frozenset(filler.imports))
 
 
 def select(
