@@ -1,0 +1,173 @@
+"""Everything about a run that can be checked before a process is started. Imports no MindSpore."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mappings.errors import UserError
+from mappings.families import Family, family_for_config
+from mappings.formats.hf_directory import read_config, read_tensors
+from mappings.formats.manifest import NAME as MANIFEST
+from mappings.formats.manifest import Manifest, hash_file
+from mappings.layout import ParallelLayout
+from mappings.shards import rank_shards
+from ms_models.data.loader import TrainingLoader
+from ms_models.data.records import TRAIN, VALIDATION, PreparedData
+from ms_models.data.tokenization import FILE as TOKENIZER
+from ms_models.train.config import RunConfig
+from ms_models.train.run_directory import complete_checkpoints, find_latest, read_manifest, step_name, verify
+
+BYTES_PER_PARAMETER = 12
+"""Of a checkpoint: fp32 weight and two moments."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model a run starts from."""
+
+    directory: Path
+    config: Mapping[str, Any]
+    family: Family
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return sum(math.prod(parameter.shape) for parameter in self.family.parameters(self.config))
+
+
+def check_model(config: RunConfig) -> Model:
+    """The model directory exists, holds weights, and fits the layout.
+
+    Raises:
+        UserError: says what does not fit.
+    """
+    directory = Path(config.model.path)
+    raw = read_config(directory)
+    family = family_for_config(raw, str(directory / "config.json"))
+    rank_shards(family, raw, config.layout, 0)
+    if (directory / MANIFEST).is_file():
+        manifest = Manifest.read(directory)
+        if manifest.layout.tp != config.layout.tp:
+            raise UserError(
+                f"{directory}: sharded for tp={manifest.layout.tp}, the run has tp={config.layout.tp}; "
+                "start from the Hugging Face directory, or convert it for this layout"
+            )
+    else:
+        read_tensors(directory)
+    return Model(directory, raw, family)
+
+
+def check_data(config: RunConfig, model: Model, data: PreparedData) -> list[str]:
+    """The data fits the model and is enough for a batch.
+
+    Returns:
+        Lines that say how much data there is for the steps.
+
+    Raises:
+        UserError: sequence length, vocabulary, tokenizer or number of sequences do not fit.
+    """
+    where, train = config.data_directory, data.splits[TRAIN]
+    if config.data.seq_length is not None and config.data.seq_length != data.seq_length:
+        raise UserError(
+            f"data.seq_length is {config.data.seq_length}, but {where} holds sequences of {data.seq_length}"
+        )
+    check_length(data.seq_length, model)
+    vocabulary = model.family.dims(model.config)["vocab"]
+    if data.tokenizer["largest_id"] >= vocabulary:
+        raise UserError(
+            f"{where}: holds token id {data.tokenizer['largest_id']}, the model's vocabulary has {vocabulary}; "
+            "tokenize with the model's own tokenizer"
+        )
+    own = model.directory / TOKENIZER
+    if own.is_file() and hash_file(own).sha256 != data.tokenizer["sha256"]:
+        raise UserError(f"{where}: was tokenized with another {TOKENIZER} than {own}; prepare the data with the latter")
+    if train.rows < config.global_batch:
+        raise UserError(f"{where}: {train.rows} sequences do not fill a global batch of {config.global_batch}")
+    if config.train.eval_every and not data.splits[VALIDATION].rows:
+        raise UserError(
+            f"{where}: train.eval_every is set, but there is no validation split; prepare the data with one"
+        )
+    needed = config.train.steps * config.global_batch
+    return [f"data: {train.rows:,} sequences of {data.seq_length}; the run reads {needed / train.rows:.2f} epochs"]
+
+
+def check_length(seq_length: int, model: Model) -> None:
+    """Refuses sequences longer than the positions the model knows.
+
+    Raises:
+        UserError: they are longer.
+    """
+    limit = model.config.get("max_position_embeddings")
+    if isinstance(limit, int) and seq_length > limit:
+        raise UserError(f"sequences of {seq_length} tokens exceed the model's max_position_embeddings of {limit}")
+
+
+def check_output(config: RunConfig, model: Model) -> None:
+    """The run directory can be written, holds no other run, and its disk has room for the checkpoints.
+
+    Raises:
+        UserError: says which of these fails.
+    """
+    run = Path(config.output.directory)
+    parent = next(path for path in (run, *run.absolute().parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise UserError(f"output.directory {run}: cannot be written")
+    if (saved := complete_checkpoints(run)) and not config.checkpoint.resume:
+        raise UserError(
+            f"{run}: holds a run with checkpoints up to step {saved[-1][0]}; use --resume or another directory"
+        )
+    need = (
+        BYTES_PER_PARAMETER * model.parameters * (config.checkpoint.keep + 1 - min(len(saved), config.checkpoint.keep))
+    )
+    free = shutil.disk_usage(parent).free
+    if free < need:
+        raise UserError(
+            f"output.directory {run}: {need / 1e9:.2f} GB are needed for checkpoints, {free / 1e9:.2f} GB are free; "
+            "lower checkpoint.keep or choose another disk"
+        )
+
+
+def check_resume(config: RunConfig, data: PreparedData) -> tuple[Path, list[str]]:
+    """The checkpoint to go on from, whole and of this run.
+
+    Returns:
+        Its directory, and a line per setting that differs from the run so far.
+
+    Raises:
+        UserError: there is none, it is damaged, or layout, data or seed differ.
+    """
+    directory = find_latest(Path(config.output.directory))
+    manifest = read_manifest(directory)
+    _check_same_layout(directory, manifest.layout, config.layout)
+    verify(directory, manifest)
+    TrainingLoader.check_state(manifest.training["data"], data, config.train.seed)
+    step = manifest.training["step"]
+    if step >= config.train.steps:
+        raise UserError(f"{directory}: the run is complete, train.steps is {config.train.steps}; raise it to go on")
+    before, now = _flat(manifest.training["config"]), _flat(config.to_dict())
+    changed = [name for name in now if name in before and before[name] != now[name] and name != "checkpoint.resume"]
+    return directory, [f"changed since {step_name(step)}: {name} {before[name]} -> {now[name]}" for name in changed]
+
+
+def _check_same_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayout) -> None:
+    if stored != wanted:
+        raise UserError(
+            f"{directory}: was saved with layout {stored}, the run has {wanted}; resume with the layout it was saved "
+            "with, or start a new run from `msmigrate weights export` of it"
+        )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            result |= _flat(value, f"{prefix}{name}.")
+        else:
+            result[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return result
