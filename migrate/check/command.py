@@ -54,7 +54,7 @@ def _judge(subject: Subject, name: str, assertions: tuple[Assertion, ...]) -> tu
     findings = [finding for assertion in assertions for finding in assertion(subject, tally)]
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     if errors:
-        return findings, Stage(name, Verdict.FAIL, f"{errors} errors", tally.compared)
+        return findings, Stage(name, Verdict.FAIL, f"{errors} error{'s' if errors > 1 else ''}", tally.compared)
     if not tally.compared:
         return findings, Stage(name, Verdict.SKIPPED, _why_skipped(subject, name))
     return findings, Stage(name, Verdict.PASS, f"{tally.compared} comparisons", tally.compared)

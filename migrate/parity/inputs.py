@@ -17,10 +17,10 @@ SHORTEST = 4
 def make_batch(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """A batch for the model of a `config.json`; the same for the same seed.
 
-    Row 0 is full, row 1 padded on the right, row 2 on the left. A pad token, where the model names one, also stands among
-    the real tokens: transformers gives its row no gradient there, and a port must do the same. Labels are the inputs, -100 under padding, at the
-    first token after left padding (the position that predicts it sees nothing, and frameworks differ there) and at a
-    few other places, so that rows have unequal numbers of valid positions.
+    Row 0 is full, row 1 padded on the right, row 2 on the left. A pad token, where the model names one, also stands
+    among the real tokens: transformers gives its row no gradient there, and a port must do the same. Labels are the
+    inputs, -100 under padding, at the first token after left padding (the position that predicts it sees nothing, and
+    frameworks differ there) and at a few other places, so that rows have unequal numbers of valid positions.
 
     Returns:
         `input_ids`, `labels` `[3, S]` int64 and `attention_mask` `[3, S]` int64, S at most 41.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.markup import escape
@@ -98,11 +99,11 @@ def _facts(report: Report, console: Console) -> None:
 
 
 def _summary(report: Report) -> str:
-    counts = [
-        f"{sum(stage.verdict is verdict for stage in report.stages)} {verdict.value.replace('_', ' ')}"
-        for verdict in Verdict
-    ]
-    stages = ", ".join(text for text in counts if not text.startswith("0 "))
-    severities = [f"{sum(f.severity is severity for f in report.findings)} {severity.value}s" for severity in Severity]
-    findings = ", ".join(text for text in severities if not text.startswith("0 "))
+    stages = _counted((stage.verdict.value.replace("_", " ") for stage in report.stages), plural="")
+    findings = _counted((finding.severity.value for finding in report.findings), plural="s")
     return "; ".join(part for part in (f"stages {stages}" if stages else "", findings or "no findings") if part)
+
+
+def _counted(words: Iterable[str], *, plural: str) -> str:
+    """`3 pass, 1 fail`, or `2 errors, 1 note` with a plural ending."""
+    return ", ".join(f"{number} {word}{plural if number > 1 else ''}" for word, number in Counter(words).items())
