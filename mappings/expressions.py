@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Mapping
+from functools import cache
 
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
@@ -17,11 +18,16 @@ def evaluate(expression: str | int, symbols: Mapping[str, int]) -> int:
     """
     if isinstance(expression, int):
         return expression
+    return _value(_parsed(expression), symbols, expression)
+
+
+@cache
+def _parsed(expression: str) -> ast.expr:
+    """Few expressions, evaluated once per layer: parsing them again would dominate."""
     try:
-        tree = ast.parse(expression, mode="eval")
+        return ast.parse(expression, mode="eval").body
     except SyntaxError as error:
         raise ValueError(f"{expression!r} is no expression") from error
-    return _value(tree.body, symbols, expression)
 
 
 def _value(node: ast.expr, symbols: Mapping[str, int], text: str) -> int:
