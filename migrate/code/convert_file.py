@@ -14,14 +14,15 @@ from migrate.code.passes.devices import Devices
 from migrate.code.passes.dynamic import Dynamic
 from migrate.code.passes.formats import Formats
 from migrate.code.passes.inplace import InPlace
+from migrate.code.passes.leftovers import Leftovers
 from migrate.code.passes.names import Names
 from migrate.code.passes.third_party import ThirdParty
 from migrate.code.passes.training import Training
 from migrate.code.rewrite import rewrite
 from migrate.report import Finding
 
-# The first pass that answers for a call or a name wins, so `Names`, which knows least about meaning, comes last.
-PASSES: tuple[type[Pass], ...] = (ThirdParty, Training, Cells, Dynamic, Devices, InPlace, Formats, Names)
+# The first pass that answers for a call or a name wins, so `Names`, which knows least about meaning, comes late.
+PASSES: tuple[type[Pass], ...] = (ThirdParty, Training, Cells, Dynamic, Devices, InPlace, Formats, Names, Leftovers)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from migrate.code.context import FileContext, code_of
+from migrate.code.passes.leftovers import is_dropped
 from migrate.code.resolve import absolute, dotted
 
 _ALIASES = {"mindspore.ops": "ops", "mindspore.nn": "nn", "mindspore.mint": "mint", "mindspore": "ms"}
@@ -140,7 +141,7 @@ class _Pruner(cst.CSTTransformer):
         for line in body:
             new = self._line(line) if isinstance(line, cst.SimpleStatementLine) else line
             if new is None and isinstance(line, cst.SimpleStatementLine):
-                if top and not self._marked:
+                if top and not self._marked and any(isinstance(s, cst.Import | cst.ImportFrom) for s in line.body):
                     self._marked = True
                     new = line.with_changes(body=[cst.Expr(cst.Name(_MARKER))])
                 else:
@@ -155,7 +156,7 @@ class _Pruner(cst.CSTTransformer):
 
     def _line(self, line: cst.SimpleStatementLine) -> cst.SimpleStatementLine | None:
         """The line without unused torch names; None if nothing is left."""
-        if not any(isinstance(small, cst.Import | cst.ImportFrom) for small in line.body):
+        if not any(isinstance(small, cst.Import | cst.ImportFrom) or is_dropped(small) for small in line.body):
             return line
         kept = [new for small in line.body if (new := self._statement(small)) is not None]
         if not kept:
@@ -164,7 +165,17 @@ class _Pruner(cst.CSTTransformer):
             kept[-1] = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
         return line.with_changes(body=kept)
 
+    def leave_SimpleStatementSuite(
+        self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
+    ) -> cst.SimpleStatementSuite:
+        kept = [small for small in updated_node.body if not is_dropped(small)]
+        if len(kept) == len(updated_node.body):
+            return updated_node
+        return updated_node.with_changes(body=kept or [cst.Pass()])
+
     def _statement(self, node: cst.BaseSmallStatement) -> cst.BaseSmallStatement | None:
+        if is_dropped(node):
+            return None
         if isinstance(node, cst.Import):
             return _with_names(node, [alias for alias in node.names if self._stays(alias, alias.evaluated_name)])
         if isinstance(node, cst.ImportFrom) and not isinstance(node.names, cst.ImportStar):

@@ -43,7 +43,7 @@ class _Rewriter(cst.CSTTransformer):
             case cst.FormattedStringExpression():
                 return self._chain("formatted", original, updated)
             case cst.BaseSmallStatement():
-                return self._first("small_statement", original, updated)
+                return self._chain("small_statement", original, updated)
             case cst.FunctionDef():
                 return self._chain("function", original, updated)
             case cst.ClassDef():
