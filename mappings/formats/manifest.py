@@ -19,6 +19,7 @@ from mappings.formats.hf_directory import read_json
 from mappings.layout import ParallelLayout
 
 NAME = "manifest.json"
+LATEST = "LATEST"  # in a run directory: the name of its newest checkpoint
 FORMAT = "msmigrate-sharded-1"
 CHUNK = 4 << 20
 SHA256 = re.compile("[0-9a-f]{64}")
@@ -83,7 +84,11 @@ class Manifest:
             raise UserError(f"{directory}: no such directory")
         path = directory / NAME
         if not path.is_file():
-            raise UserError(f"{directory}: no {NAME}, so this is no complete msmigrate checkpoint")
+            latest = directory / LATEST
+            hint = (
+                f"; it is a run, give one of its checkpoints: {latest.read_text().strip()}" if latest.is_file() else ""
+            )
+            raise UserError(f"{directory}: no {NAME}, so this is no complete msmigrate checkpoint{hint}")
         body = read_json(path)
         if body.pop("format", None) != FORMAT:
             raise UserError(f"{path}: format is not {FORMAT!r}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mappings.errors import UserError
 from mappings.formats.hf_directory import INDEX
+from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.manifest import FileRecord, Manifest, hash_file, weights_file
 from mappings.formats.safetensors import TensorEntry
 from mappings.layout import ParallelLayout
@@ -23,7 +24,7 @@ from migrate.weights.export_plan import ShardedModel, compare_replicas, judge_sh
 from migrate.weights.inspection import inspect
 from migrate.weights.plan import Plan, prove
 from migrate.weights.side_files import side_files
-from migrate.weights.staging import check_output, check_space, copy_files, leftovers, staged
+from migrate.weights.staging import check_output, check_space, copy_files, leftovers, staged, write_text
 from migrate.weights.verify import verify
 
 __all__ = ["convert", "export", "inspect", "verify"]
@@ -64,6 +65,8 @@ def convert(
     """
     block_bytes(memory_budget, threads)
     check_output(out, source, force=force)
+    if (source / MANIFEST).is_file():
+        raise UserError(f"{source}: is sharded already; export it first, or give the Hugging Face directory")
     model = HfModel.read(source)
     report = Report("weights convert", str(source))
     report.findings += [finding("W018", f"left over: {path}") for path in leftovers(out)]
@@ -145,7 +148,7 @@ def export(
         moved, seconds = _copied(plan, directory, memory_budget, threads, track)
         copy_files(carried, directory)
         if index is not None:
-            (directory / INDEX).write_text(index, encoding="utf-8")
+            write_text(directory / INDEX, index)
     _written(report, plan, moved, seconds, out)
     return report
 

@@ -12,7 +12,7 @@ import numpy as np
 from mappings.families import Family, Parameter, family_for_config
 from mappings.formats.hf_directory import HfWeights, read_config, read_weights
 from mappings.formats.manifest import weights_file
-from mappings.formats.safetensors import TensorEntry
+from mappings.formats.safetensors import SafetensorsError, TensorEntry
 from mappings.layout import ParallelLayout
 from mappings.shards import Shard, rank_shards
 from migrate.report import Finding
@@ -115,13 +115,20 @@ def compare_tied(model: HfModel) -> list[Finding]:
 
 
 def first_difference(first: TensorEntry, second: TensorEntry) -> int | None:
-    """Offset of the first byte in which two tensors of one size differ, or None."""
+    """Offset of the first byte in which two tensors of one size differ, or None.
+
+    Raises:
+        SafetensorsError: a file became shorter than its header says.
+    """
     with first.path.open("rb") as a, second.path.open("rb") as b:
         a.seek(first.offset)
         b.seek(second.offset)
         for start in range(0, first.nbytes, COMPARE_CHUNK):
             count = min(COMPARE_CHUNK, first.nbytes - start)
             left, right = a.read(count), b.read(count)
+            for entry, data in ((first, left), (second, right)):
+                if len(data) != count:
+                    raise SafetensorsError(entry.path, "became shorter than its header says", entry.name)
             if left != right:
                 unequal = np.frombuffer(left, np.uint8) != np.frombuffer(right, np.uint8)
                 return start + int(unequal.argmax())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mappings.errors import UserError
-from mappings.families import Family, load_family
+from mappings.families import Family, family_for_config, load_family
 from mappings.formats.hf_directory import SINGLE, read_config
 from mappings.formats.manifest import NAME, Manifest
 from mappings.formats.safetensors import TensorEntry, read_header
@@ -48,6 +48,9 @@ class ShardedModel:
         """
         manifest = Manifest.read(directory)
         config, family = read_config(directory), load_family(manifest.family)
+        named = family_for_config(config, f"{directory / 'config.json'}").name
+        if named != manifest.family:
+            raise UserError(f"{directory}: {NAME} says family {manifest.family!r}, config.json {named!r}")
         owners = sorted({manifest.layout.weight_owner(rank) for rank in manifest.weights})
         shards, tensors = {}, {}
         for owner in owners:

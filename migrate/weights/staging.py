@@ -102,6 +102,14 @@ def copy_files(files: Sequence[Path], directory: Path) -> None:
             raise UserError(f"{path}: cannot be copied ({error.strerror})") from error
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a small file, fsynced."""
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _publish(temporary: Path, out: Path, replace: bool) -> None:
     fsync_directory(temporary)
     if not out.is_dir() or not any(out.iterdir()):
@@ -118,7 +126,12 @@ def _publish(temporary: Path, out: Path, replace: bool) -> None:
         old.rename(out)
         raise
     fsync_directory(out.parent)
-    shutil.rmtree(old)
+    try:
+        shutil.rmtree(old)
+    except OSError as error:
+        raise UserError(
+            f"{out}: is complete, but the old one, now {old}, was not removed ({error.strerror})"
+        ) from error
 
 
 def _beside(out: Path, purpose: str) -> Path:

@@ -93,5 +93,8 @@ def test_missing_or_broken_manifest(directory):
     with pytest.raises(UserError, match="JSON"):
         Manifest.read(directory)
     (directory / NAME).unlink()
-    with pytest.raises(UserError, match="no complete msmigrate checkpoint"):
+    with pytest.raises(UserError, match=r"no complete msmigrate checkpoint$"):
+        Manifest.read(directory)
+    (directory / "LATEST").write_text("step_00000100\n")
+    with pytest.raises(UserError, match=r"it is a run, give one of its checkpoints: step_00000100$"):
         Manifest.read(directory)

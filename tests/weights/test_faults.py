@@ -126,6 +126,13 @@ def test_source_that_is_no_model_directory(tmp_path):
         convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
     with pytest.raises(UserError, match="no complete msmigrate checkpoint"):
         export(tmp_path / "hf", tmp_path / "out")
+    write_model(tmp_path / "model", config())
+    convert(tmp_path / "model", tmp_path / "sharded", layout=TP2)
+    with pytest.raises(UserError, match="is sharded already"):
+        convert(tmp_path / "sharded", tmp_path / "out", layout=TP2)
+    (tmp_path / "sharded/config.json").write_text(json.dumps(config("llama")))
+    with pytest.raises(UserError, match=r"manifest\.json says family 'qwen2', config\.json 'llama'"):
+        export(tmp_path / "sharded", tmp_path / "out")
 
 
 def test_outputs_that_would_destroy_something_are_refused(tmp_path):
