@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mappings.formats.manifest import hash_file
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
@@ -98,20 +99,31 @@ def pad_and_eos_are_set(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 
 def data_agrees(subject: Subject, tally: Tally) -> Iterator[Finding]:
-    """The prepared data set was made with this model's special ids."""
-    recorded = (subject.data or {}).get("special_ids")
+    """The prepared data set was made with this model's tokenizer, special ids and vocabulary."""
+    recorded = (subject.data or {}).get("tokenizer")
     if not isinstance(recorded, dict):
         return
-    for role in ROLES:
+    tokenizer = subject.directory / "tokenizer.json"
+    if tokenizer.is_file() and isinstance(digest := recorded.get("sha256"), str):
+        tally.add()
+        if hash_file(tokenizer).sha256 != digest:
+            message = f"data.json names a tokenizer.json with SHA-256 {digest[:12]}..., the model's differs"
+            yield finding("C312", message, file="data.json", field="tokenizer.sha256")
+    for role in ("eos", "pad"):
         claims = _claims(subject, role)
-        value = recorded.get(role, recorded.get(f"{role}{SUFFIX}"))
+        value = recorded.get(role)
         if value is None or not claims:
             continue
         tally.add()
-        allowed = {i for claim in claims for i in claim.ids}
-        if value not in allowed:
+        if value not in {i for claim in claims for i in claim.ids}:
             message = f"{role}: data.json says {value}, {claims[0].file} says {_show(claims[0])}"
-            yield finding("C311", message, file="data.json", field=role)
+            yield finding("C311", message, file="data.json", field=f"tokenizer.{role}")
+    largest = recorded.get("largest_id")
+    if type(largest) is int and subject.vocab_size is not None:
+        tally.add()
+        if largest >= subject.vocab_size:
+            message = f"the data holds id {largest}, the model has ids 0 to {subject.vocab_size - 1}"
+            yield finding("C313", message, file="data.json", field="tokenizer.largest_id")
 
 
 def _claims(subject: Subject, role: str) -> list[Claim]:

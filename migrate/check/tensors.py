@@ -100,7 +100,10 @@ def tied_copy_is_equal(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 
 def dtypes_are_plain(subject: Subject, tally: Tally) -> Iterator[Finding]:
-    """All tensors have one floating dtype, the one `config.json` names."""
+    """All tensors have one floating dtype, the one `config.json` names, and none is quantised."""
+    if (quantization := subject.config.get("quantization_config")) is not None:
+        message = f"quantization_config is set: {quantization}"
+        yield finding("C429", message, file="config.json", field="quantization_config")
     family, tensors = _ready(subject)
     if family is None:
         return

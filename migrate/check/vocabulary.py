@@ -34,8 +34,9 @@ def embedding_fits_config(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 
 def head_fits_config(subject: Subject, tally: Tally) -> Iterator[Finding]:
-    """The output layer has `vocab_size` rows."""
-    yield from _rows_fit(subject, tally, HEAD, "C204")
+    """The output layer has `vocab_size` rows. Where embedding and head agree, `vocab_size` is wrong, which is C203."""
+    if _rows(subject, HEAD) != _rows(subject, EMBEDDING):
+        yield from _rows_fit(subject, tally, HEAD, "C204")
 
 
 def ids_are_unique(subject: Subject, tally: Tally) -> Iterator[Finding]:

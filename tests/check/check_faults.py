@@ -1,0 +1,232 @@
+"""Breaks a healthy model directory in one way at a time. Each fault names the code that must find it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+Break = Callable[[Path], None]
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, the code of its finding, and a run configuration if the fault needs one."""
+
+    name: str
+    code: str
+    apply: Break
+    run: dict[str, Any] | None = None
+    family: str = "llama"
+
+
+def edit(file: str, **changes: Any) -> Break:
+    """Sets fields of a JSON file; `...` removes one."""
+
+    def apply(directory: Path) -> None:
+        path = directory / file
+        body = json.loads(path.read_text()) if path.is_file() else {}
+        for name, value in changes.items():
+            if value is ...:
+                body.pop(name, None)
+            else:
+                body[name] = value
+        path.write_text(json.dumps(body))
+
+    return apply
+
+
+def rewrite(change: Callable[[dict[str, np.ndarray]], None]) -> Break:
+    """Changes the tensors and stores them in one file."""
+
+    def apply(directory: Path) -> None:
+        tensors: dict[str, np.ndarray] = {}
+        for path in sorted(directory.glob("*.safetensors")):
+            tensors.update(load_file(path))
+            path.unlink()
+        (directory / "model.safetensors.index.json").unlink(missing_ok=True)
+        change(tensors)
+        save_file(tensors, directory / "model.safetensors")
+
+    return apply
+
+
+def tokenizer(change: Callable[[dict[str, Any]], None]) -> Break:
+    """Changes the content of tokenizer.json."""
+
+    def apply(directory: Path) -> None:
+        path = directory / "tokenizer.json"
+        body = json.loads(path.read_text())
+        change(body)
+        path.write_text(json.dumps(body))
+
+    return apply
+
+
+def _set(name: str, value: Callable[[np.ndarray], np.ndarray]) -> Break:
+    return rewrite(lambda tensors: tensors.update({name: np.ascontiguousarray(value(tensors[name]))}))
+
+
+def _remove(name: str) -> Break:
+    return rewrite(lambda tensors: tensors.pop(name))
+
+
+def _add_token(body: dict[str, Any]) -> None:
+    body["added_tokens"].append({**body["added_tokens"][0], "id": 300, "content": "<|tool|>"})
+
+
+def _share_id(body: dict[str, Any]) -> None:
+    vocab = body["model"]["vocab"]
+    first, second = sorted(vocab, key=vocab.__getitem__)[40:42]
+    vocab[second] = vocab[first]
+
+
+def _unmark_eos(body: dict[str, Any]) -> None:
+    next(token for token in body["added_tokens"] if token["content"] == "</s>")["special"] = False
+
+
+def _lower_case(body: dict[str, Any]) -> None:
+    body["normalizer"] = {"type": "Lowercase"}
+
+
+def _truncate(directory: Path) -> None:
+    path = sorted(directory.glob("*.safetensors"))[1]
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def _lose_shard(directory: Path) -> None:
+    sorted(directory.glob("*.safetensors"))[1].unlink()
+
+
+def _index_without_file(directory: Path) -> None:
+    (directory / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../b.safetensors"}}')
+
+
+def _swap_q_and_o(tensors: dict[str, np.ndarray]) -> None:
+    tensors["model.layers.1.mlp.down_proj.weight"] = np.ascontiguousarray(
+        tensors["model.layers.1.mlp.down_proj.weight"].T
+    )
+
+
+def _no_eos(directory: Path) -> None:
+    edit("config.json", eos_token_id=...)(directory)
+    edit("generation_config.json", eos_token_id=...)(directory)
+    edit("tokenizer_config.json", eos_token=...)(directory)
+
+
+def _tied_with_other_head(directory: Path) -> None:
+    edit("config.json", tie_word_embeddings=True)(directory)
+
+
+def _rope(**fields: Any) -> Break:
+    return edit("config.json", rope_parameters={"rope_theta": 10000.0, "rope_type": "default", **fields})
+
+
+Q_NORM = "model.layers.1.self_attn.q_norm.weight"
+FAULTS = (
+    # vocabulary
+    Fault("token behind the embedding", "C201", tokenizer(_add_token)),
+    Fault("vocab_size too small", "C203", edit("config.json", vocab_size=296)),
+    Fault("embedding cut", "C203", _set(EMBEDDING, lambda rows: rows[:280])),
+    Fault("lm_head extended", "C204", _set(HEAD, lambda rows: np.concatenate((rows, rows[:4])))),
+    Fault("two tokens on one id", "C205", tokenizer(_share_id)),
+    Fault("added_tokens.json disagrees", "C206", edit("added_tokens.json", **{"<pad>": 299})),
+    Fault(
+        "added_tokens_decoder disagrees",
+        "C206",
+        edit("tokenizer_config.json", added_tokens_decoder={"7": {"content": "</s>", "special": True}}),
+    ),
+    Fault("tokenizer.json cut short", "C208", lambda d: (d / "tokenizer.json").write_text('{"model": {')),
+    Fault("tokenizer.json without vocabulary", "C208", tokenizer(lambda body: body["model"].pop("vocab"))),
+    Fault("tokenizer changes text", "C209", tokenizer(_lower_case)),
+    # special ids
+    Fault("eos out of range in config", "C301", edit("config.json", eos_token_id=300)),
+    Fault("negative pad", "C301", edit("config.json", pad_token_id=-1)),
+    Fault("one of several eos out of range", "C301", edit("generation_config.json", eos_token_id=[1, 5000])),
+    Fault("eos differs in generation config", "C302", edit("generation_config.json", eos_token_id=0)),
+    Fault("eos lists share nothing", "C302", edit("generation_config.json", eos_token_id=[5, 6])),
+    Fault("pad differs in config", "C302", edit("config.json", pad_token_id=9)),
+    Fault("bos differs in the tokenizer", "C302", edit("tokenizer_config.json", bos_token="</s>")),
+    Fault("pad token that does not exist", "C306", edit("tokenizer_config.json", pad_token="[PAD]")),
+    Fault("eos is text", "C307", edit("config.json", eos_token_id="1")),
+    Fault("pad is a fraction", "C307", edit("generation_config.json", pad_token_id=2.5)),
+    Fault("no eos anywhere", "C308", _no_eos),
+    Fault("special_tokens_map disagrees", "C309", edit("special_tokens_map.json", eos_token="<s>")),
+    Fault("eos not special", "C310", tokenizer(_unmark_eos)),
+    # positions
+    Fault("no max_position_embeddings", "C401", edit("config.json", max_position_embeddings=...)),
+    Fault("max_position_embeddings is text", "C401", edit("config.json", max_position_embeddings="64")),
+    Fault("sequence too long", "C402", lambda d: None, run={"data": {"seq_length": 65}}),
+    Fault("negative rope_theta", "C403", _rope(rope_theta=-1.0)),
+    Fault("two rope_thetas", "C403", edit("config.json", rope_theta=500000.0)),
+    Fault("unknown rope_type", "C404", _rope(rope_type="lama3")),
+    Fault("llama3 scaling without original length", "C405", _rope(rope_type="llama3", factor=8.0, low_freq_factor=1.0)),
+    Fault(
+        "llama3 factors swapped",
+        "C406",
+        _rope(
+            rope_type="llama3",
+            factor=8.0,
+            low_freq_factor=4.0,
+            high_freq_factor=1.0,
+            original_max_position_embeddings=32,
+        ),
+    ),
+    Fault("yarn", "C407", _rope(rope_type="yarn", factor=4.0)),
+    Fault(
+        "sliding window on",
+        "C408",
+        edit("config.json", use_sliding_window=True, sliding_window=16),
+        family="qwen2",
+    ),
+    Fault("sliding layer types", "C408", edit("config.json", layer_types=["sliding_attention"] * 3), family="qwen2"),
+    # arithmetic
+    Fault("kv heads do not divide heads", "C410", edit("config.json", num_key_value_heads=3)),
+    Fault("heads do not divide hidden size", "C411", edit("config.json", num_attention_heads=6, head_dim=...)),
+    Fault("odd head_dim", "C413", edit("config.json", head_dim=7)),
+    Fault("no intermediate_size", "C414", edit("config.json", intermediate_size=...)),
+    Fault("hidden_size is null", "C414", edit("config.json", hidden_size=None)),
+    Fault("layers is a fraction", "C414", edit("config.json", num_hidden_layers=2.5)),
+    Fault("tie_word_embeddings is text", "C414", edit("config.json", tie_word_embeddings="false")),
+    Fault("eps is zero", "C415", edit("config.json", rms_norm_eps=0)),
+    Fault("eps without its minus", "C415", edit("config.json", rms_norm_eps=1e5)),
+    Fault("dropout on", "C416", edit("config.json", attention_dropout=0.1)),
+    Fault("another architecture", "C417", edit("config.json", architectures=["GPT2LMHeadModel"])),
+    Fault("unknown model_type", "C418", edit("config.json", model_type="llamma")),
+    Fault("no model_type", "C418", edit("config.json", model_type=...)),
+    Fault("gelu", "C419", edit("config.json", hidden_act="gelu")),
+    # tensors
+    Fault("a tensor lost", "C420", _remove("model.layers.1.self_attn.k_proj.weight")),
+    Fault("bias switched on without biases", "C420", edit("config.json", attention_bias=True)),
+    Fault("a stranger", "C421", rewrite(lambda tensors: tensors.update({Q_NORM: np.ones(8, np.float32)}))),
+    Fault(
+        "qwen2 weights under llama", "C421", edit("config.json", model_type="llama", architectures=...), family="qwen2"
+    ),
+    Fault("down_proj transposed", "C422", rewrite(_swap_q_and_o)),
+    Fault("intermediate_size wrong", "C422", edit("config.json", intermediate_size=64)),
+    Fault("one tensor in half precision", "C423", _set("model.norm.weight", lambda t: t.astype(np.float16))),
+    Fault("dtype says bfloat16", "C424", edit("config.json", dtype="bfloat16")),
+    Fault("untied, lm_head lost", "C425", _remove(HEAD)),
+    Fault("tied, lm_head of its own", "C426", _tied_with_other_head),
+    Fault("shard truncated", "C427", _truncate),
+    Fault("shard missing", "C427", _lose_shard),
+    Fault("index leaves the directory", "C427", _index_without_file),
+    Fault("integer weights", "C429", _set("model.norm.weight", lambda t: t.astype(np.int8))),
+    Fault("quantization_config", "C429", edit("config.json", quantization_config={"quant_method": "gptq"})),
+    Fault("a layer too many in config", "C430", edit("config.json", num_hidden_layers=4)),
+    Fault("a layer too few in config", "C430", edit("config.json", num_hidden_layers=2)),
+    # layout
+    Fault("tp does not divide kv heads", "C601", lambda d: None, run={"layout": {"tp": 4}}),
+    Fault("more stages than layers", "C601", lambda d: None, run={"layout": {"pp": 4}}),
+    Fault("unknown axis", "C602", lambda d: None, run={"layout": {"tpp": 2}}),
+    Fault("tp is zero", "C602", lambda d: None, run={"layout": {"tp": 0}}),
+    Fault("layout is a list", "C602", lambda d: None, run={"layout": [2]}),
+    Fault("pipeline", "C604", lambda d: None, run={"layout": {"pp": 2}}),
+    Fault("data directory missing", "C605", lambda d: None, run={"data": {"path": "no-such-data"}}),
+)
