@@ -103,12 +103,6 @@ CODES: dict[str, Code] = {
         "The gradients are computed by a function made once; it runs eagerly (PyNative).",
         "Nothing to do. Compile it with mindspore.jit when the forward part has no host read-backs.",
     ),
-    # devices
-    "M501": Code(
-        Severity.WARNING,
-        "What `.to(...)` does depends on whether the argument is a device, a data type or a tensor.",
-        "Annotate the argument, or write the data type explicitly.",
-    ),
     # verification
     "M601": Code(
         Severity.WARNING,

@@ -16,7 +16,7 @@ from migrate.code.passes.leftovers import is_dropped
 from migrate.code.resolve import absolute, dotted
 
 _ALIASES = {"mindspore.ops": "ops", "mindspore.nn": "nn", "mindspore.mint": "mint", "mindspore": "ms"}
-_DIRECT = {"backward_of"}
+_DIRECT = {"backward_of", "moved"}
 """Functions of the helpers that read well alone."""
 _MARKER = "_msmigrate_imports_"
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -318,8 +318,8 @@ def _placed(tree: cst.Module, lines: list[str]) -> cst.Module:
         body.append(statement)
     if not placed and new:
         position = _after_imports(body)
-        if position == 0 and body:
-            new[-1] = new[-1]
+        if position < len(body) and not body[position].leading_lines:
+            body[position] = body[position].with_changes(leading_lines=[cst.EmptyLine()])
         body[position:position] = new
     return tree.with_changes(body=body, footer=[*carried, *tree.footer])
 

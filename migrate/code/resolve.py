@@ -59,6 +59,14 @@ class Resolver:
         name = self.qualified(node)
         return name if name is not None and (name == "torch" or name.startswith("torch.")) else None
 
+    def is_alias(self, node: cst.CSTNode) -> bool:
+        """Whether a name stands for what another name means in this file: `Tensor` after `Tensor = torch.Tensor`."""
+        return (
+            isinstance(node, cst.Name)
+            and node.value in self._symbols[self.source.module].aliases
+            and self.qualified(node) is not None
+        )
+
     def _resolve(self, node: cst.Name | cst.Attribute) -> str | None:
         root: cst.BaseExpression = node
         while isinstance(root, cst.Attribute):

@@ -63,6 +63,13 @@ class AliasScan:
         return False
 
 
+def _changes_itself(target: cst.BaseExpression, value: cst.BaseExpression) -> bool:
+    """`x = x.mul_(2)`: still the same tensor."""
+    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value.endswith("_"):
+        value = value.func.value
+    return isinstance(target, cst.Name) and isinstance(value, cst.Name) and target.value == value.value
+
+
 class _Uses:
     def __init__(self) -> None:
         self.parameters: set[str] = set()
@@ -89,7 +96,8 @@ class _Collector(cst.CSTVisitor):
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
-            self._target(target.target, node.value)
+            if not _changes_itself(target.target, node.value):
+                self._target(target.target, node.value)
         self._store(node.value)
 
     def visit_AnnAssign(self, node: cst.AnnAssign) -> None:

@@ -72,6 +72,14 @@ def find_sites(context: FileContext) -> list[Site]:
     return finder.sites
 
 
+def loss_statements(context: FileContext, site: Site) -> list[cst.CSTNode]:
+    """The statements in front of `backward()` that compute its loss from the first use of a module on."""
+    statements = list(site.block.body)
+    before = statements[: statements.index(site.line)]
+    indices = _slice(before, dataflow.reads(site.loss), ModulesUsed(context, site.owner))
+    return [statements[i] for i in indices]
+
+
 def make_plan(context: FileContext, site: Site) -> Plan | Refused:
     """Decide how to convert one site."""
     for arg in site.call.args:
@@ -81,18 +89,15 @@ def make_plan(context: FileContext, site: Site) -> Plan | Refused:
             and code_of(arg.value) in ("False", "None")
         ):
             return Refused(site, f"backward() has the argument {code_of(arg)}")
-    statements = list(site.block.body)
-    position = statements.index(site.line)
     used = ModulesUsed(context, site.owner)
-    indices = _slice(statements[:position], dataflow.reads(site.loss), used)
-    if not indices:
-        if used.found(site.loss):
-            return _plan(context, site, [], [], used)
+    region = loss_statements(context, site)
+    if not region and not used.found(site.loss):
         return Refused(site, f"{code_of(site.loss)} is not computed by a module in the block of backward()")
-    start = indices[0]
-    region: list[cst.CSTNode] = [statements[i] for i in indices]
-    bystanders: list[cst.CSTNode] = [statements[i] for i in range(start, position) if i not in set(indices)]
-    return _plan(context, site, region, bystanders, used)
+    statements: list[cst.CSTNode] = list(site.block.body)
+    position = statements.index(site.line)
+    start = statements.index(region[0]) if region else position
+    bystanders = [statement for statement in statements[start:position] if statement not in region]
+    return _plan(site, region, bystanders, used)
 
 
 def _slice(statements: Sequence[cst.CSTNode], needed: set[str], used: ModulesUsed) -> list[int]:
@@ -116,9 +121,7 @@ def _slice(statements: Sequence[cst.CSTNode], needed: set[str], used: ModulesUse
     return [] if first is None else [i for i in chosen if i >= first]
 
 
-def _plan(
-    context: FileContext, site: Site, region: list[cst.CSTNode], bystanders: list[cst.CSTNode], used: ModulesUsed
-) -> Plan | Refused:
+def _plan(site: Site, region: list[cst.CSTNode], bystanders: list[cst.CSTNode], used: ModulesUsed) -> Plan | Refused:
     if exit_ := dataflow.leaves([*region, *bystanders]):
         return Refused(site, f"{exit_} stands between the computation of the loss and backward()")
     made = set().union(*(dataflow.writes(s) for s in region), set())
@@ -143,6 +146,8 @@ def _plan(
     rebound = dataflow.writes(anchor) if anchor is not site.line else set()
     written = {n for n in made if "." not in n}
     parameters = [n for n in _in_order(region, site.loss) if n in exposed and (n in written or n in rebound)]
+    if unset := [n for n in parameters if n in written and n not in _bound_outside(site, region)]:
+        return Refused(site, f"{unset[0]} is read before it is certainly set")
     loss_name = site.loss.value if isinstance(site.loss, cst.Name) else None
     elsewhere = _read_elsewhere(site, region)
     outputs = [n for n in _in_order(region, site.loss) if n in written & elsewhere and n != loss_name]
@@ -175,6 +180,16 @@ def _in_order(region: list[cst.CSTNode], loss: cst.CSTNode) -> list[str]:
 
 def _read_elsewhere(site: Site, region: list[cst.CSTNode]) -> set[str]:
     """Names that the function reads outside the region and outside the backward statement."""
+    rest = _outside(site, region)
+    return dataflow.reads(rest.body if isinstance(rest, cst.FunctionDef) else rest)
+
+
+def _bound_outside(site: Site, region: list[cst.CSTNode]) -> set[str]:
+    return dataflow.bound_in(_outside(site, region))
+
+
+def _outside(site: Site, region: list[cst.CSTNode]) -> Scope:
+    """The function without the region and the backward statement."""
     skipped = {*region, site.line}
 
     class Outside(cst.CSTTransformer):
@@ -184,8 +199,9 @@ def _read_elsewhere(site: Site, region: list[cst.CSTNode]) -> set[str]:
         def on_leave(self, original_node: cst.CSTNode, updated_node):  # type: ignore[no-untyped-def]
             return cst.RemoveFromParent() if original_node in skipped else updated_node
 
-    body = site.scope.body if isinstance(site.scope, cst.FunctionDef) else site.scope
-    return dataflow.reads(body.visit(Outside()))  # type: ignore[arg-type]
+    result = site.scope.visit(Outside())
+    assert isinstance(result, cst.FunctionDef | cst.Module)
+    return result
 
 
 _STATE_METHODS = ("train", "eval", "load_state_dict", "requires_grad_", "apply")
@@ -277,4 +293,4 @@ class _Finder(cst.CSTVisitor):
         self.sites.append(Site(call, node, self._blocks[-1], frame.scope, list(frame.loops), self._owners[-1]))
 
 
-__all__ = ["Block", "Plan", "Refused", "Site", "backward_call", "find_sites", "make_plan"]
+__all__ = ["Block", "Plan", "Refused", "Site", "backward_call", "find_sites", "loss_statements", "make_plan"]

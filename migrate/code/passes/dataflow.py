@@ -45,9 +45,28 @@ def exposed_reads(statements: Iterable[cst.CSTNode]) -> set[str]:
     exposed: set[str] = set()
     bound: set[str] = set()
     for statement in statements:
-        exposed |= reads(statement) - bound
+        exposed |= _exposed(statement) - bound
         bound |= certain_writes(statement)
     return exposed
+
+
+def _exposed(node: cst.CSTNode) -> set[str]:
+    """`exposed_reads` of one statement; the branches of a compound one are looked at one by one."""
+    match node:
+        case cst.If():
+            orelse = _exposed(node.orelse) if node.orelse is not None else set()
+            return reads(node.test) | exposed_reads(node.body.body) | orelse
+        case cst.Else():
+            return exposed_reads(node.body.body)
+        case cst.For():
+            inner = exposed_reads(node.body.body) - writes(cst.AssignTarget(node.target))
+            return reads(node.iter) | inner | (_exposed(node.orelse) if node.orelse is not None else set())
+        case cst.While():
+            return reads(node.test) | exposed_reads(node.body.body)
+        case cst.With():
+            named = set().union(*(writes(item) for item in node.items))
+            return set().union(*(reads(item.item) for item in node.items)) | (exposed_reads(node.body.body) - named)
+    return reads(node)
 
 
 def leaves(statements: Sequence[cst.CSTNode]) -> str | None:

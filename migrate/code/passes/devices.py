@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import libcst as cst
 import libcst.matchers as m
 
-from migrate.code.context import code_of
 from migrate.code.passes.base import Pass
 from migrate.code.template import Expansion, select
 
+MOVED = "ms_compat.transfer.moved"
+"""Decides at run time where the type of the object or of the argument is not known."""
 _TRANSFER_OPTIONS = ("non_blocking", "copy", "memory_format")
 
 
@@ -33,8 +34,8 @@ class Devices(Pass):
             if self.context.symbols.method(base.name, "to"):
                 return None
             return "torch.nn.Module.to" if self.context.symbols.is_module(base.name) else None
-        if not base.is_known and all(self._is_transfer(arg) for arg in node.args):
-            return "torch.Tensor.to"  # whatever it is, it is only moved
+        if not base.is_known and self.context.uses_torch and self.context.resolver.qualified(node.func) is None:
+            return "torch.Tensor.to"
         return None
 
     def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
@@ -42,6 +43,13 @@ class Devices(Pass):
         if name is None:
             return None
         assert isinstance(updated.func, cst.Attribute)
+        receiver = self.context.type_of(original.func.value)  # type: ignore[attr-defined]
+        if not all(self._is_clear(arg) for arg in original.args) or not (
+            receiver.is_known or self._only_moves(original)
+        ):
+            self.context.counts.add(name, converted=True)
+            arguments = [cst.Arg(updated.func.value), *updated.args]
+            return cst.Call(cst.parse_expression(MOVED), arguments)
         kept: list[cst.Arg] = []
         for before, after in zip(original.args, updated.args, strict=True):
             if self._is_transfer(before):
@@ -49,12 +57,8 @@ class Devices(Pass):
             kind = self.context.type_of(before.value)
             if kind.is_tensor:
                 kept.append(after.with_changes(keyword=None, value=cst.Attribute(after.value, cst.Name("dtype"))))
-            elif kind.kind == "dtype" or (before.keyword is not None and before.keyword.value == "dtype"):
-                kept.append(after)
             else:
-                self.context.counts.add(name, converted=False)
-                self.context.report("M501", original, f"{code_of(original)}: is {code_of(before.value)} a device?")
-                return updated
+                kept.append(after)
         if not kept:
             self.context.counts.add(name, converted=True)
             return updated.func.value
@@ -72,6 +76,15 @@ class Devices(Pass):
         self.context.counts.add(name, converted=False)
         self.context.report("M112", original, f"{name}: {found.reason}")
         return updated
+
+    def _only_moves(self, node: cst.Call) -> bool:
+        return all(self._is_transfer(arg) for arg in node.args)
+
+    def _is_clear(self, arg: cst.Arg) -> bool:
+        """Whether it is known what an argument does."""
+        kind = self.context.type_of(arg.value)
+        is_dtype = kind.kind == "dtype" or (arg.keyword is not None and arg.keyword.value == "dtype")
+        return self._is_transfer(arg) or kind.is_tensor or is_dtype
 
     def _is_transfer(self, arg: cst.Arg) -> bool:
         """Whether an argument of `.to` only says where the data goes."""

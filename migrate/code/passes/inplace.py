@@ -30,15 +30,26 @@ class InPlace(Pass):
         self._aliases.enter(node)
         if isinstance(node, cst.Expr) and self._method(node.value):
             self._statements.add(node.value)
+            self._values.update(self._chain(node.value)[0])
         elif isinstance(node, cst.Assign) and self._method(node.value) and len(node.targets) == 1:
             assert isinstance(node.value, cst.Call) and isinstance(node.value.func, cst.Attribute)
-            if code_of(node.targets[0].target) == code_of(node.value.func.value):
-                self._values.add(node.value)
+            calls, base = self._chain(node.value)
+            if code_of(node.targets[0].target) == code_of(base):
+                self._values.update([node.value, *calls])
         if isinstance(node, cst.Call) and self._method(node):
             assert isinstance(node.func, cst.Attribute)
             self.context.owned.add(node.func)
             if isinstance(node.func.value, cst.Call | cst.BinaryOperation) and self._aliases.is_fresh(node.func.value):
                 self._values.add(node)
+
+    def _chain(self, node: cst.BaseExpression) -> tuple[list[cst.BaseExpression], cst.BaseExpression]:
+        """The in-place calls inside `x.add_(1).clamp_(0)`, without the outermost, and the `x` that they change."""
+        calls: list[cst.BaseExpression] = []
+        while self._method(node):
+            assert isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)
+            calls.append(node)
+            node = node.func.value
+        return calls[1:], node
 
     def _method(self, node: cst.CSTNode) -> str | None:
         """Name of the in-place tensor method that a call is, if the table has no row of its own for it."""
@@ -90,14 +101,15 @@ class InPlace(Pass):
         assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and isinstance(new, cst.Call)
         assert isinstance(new.func, cst.Attribute)
         method = call.func.attr.value
-        if self._is_parameter(call.func.value):
+        inner, base = self._chain(call)
+        if self._is_parameter(base) and not inner:
             value = self._value(method, call, _on(new, _without_data(new.func.value)))
             return None if value is None else _assign_parameter(_without_data(new.func.value), value)
-        if isinstance(call.func.value, cst.Name) and (reason := self._aliases.reason(call.func.value)):
+        if isinstance(base, cst.Name) and (reason := self._aliases.reason(base)):
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M302", call, f"{code_of(call)}: {reason}")
             return None
-        target = new.func.value
+        target = base if inner else new.func.value
         if not isinstance(target, cst.Name | cst.Attribute | cst.Subscript):
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M301", call, f"{code_of(call)} changes a tensor that has no name")

@@ -1,4 +1,4 @@
-"""Statements that a conversion left without effect: `model` after `model.to(device)`, `x = x` after `x = x.to(device)`."""
+"""Statements left without effect: `model` after `model.to(device)`, `x = x` after `x = x.to(device)`."""
 
 from __future__ import annotations
 

@@ -42,6 +42,8 @@ class Names(Pass):
     """Asked last: whatever torch name the passes before it left."""
 
     def enter(self, node: cst.CSTNode) -> None:
+        if isinstance(node, cst.AssignTarget | cst.AnnAssign):
+            self.context.owned.add(node.target)
         if isinstance(node, cst.Call) and (self.context.torch_name(node.func) or self._member(node.func)):
             self.context.owned.add(node.func)
         name = self.context.torch_name(node)
@@ -127,6 +129,8 @@ class Names(Pass):
     def reference(self, original: cst.Name | cst.Attribute, updated: cst.BaseExpression) -> cst.BaseExpression | None:
         name = self.context.torch_name(original)
         if name is not None:
+            if self.context.resolver.is_alias(original):
+                return None  # where the alias is defined it becomes one of the new name
             if name not in self.context.table and isinstance(original, cst.Attribute) and self._longest_known(name):
                 return None
             return self._convert_reference(name, original, updated)

@@ -14,12 +14,22 @@ so `zero_grad`, clipping, accumulation and `step` stay where and what they are.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
 from migrate.code.context import FileContext, code_of
-from migrate.code.passes.backward_plan import Block, Plan, Refused, backward_call, find_sites, make_plan
+from migrate.code.passes import dataflow
+from migrate.code.passes.backward_plan import (
+    Block,
+    Plan,
+    Refused,
+    backward_call,
+    find_sites,
+    loss_statements,
+    make_plan,
+)
 from migrate.code.passes.base import Pass
 
 BACKWARD_OF = "ms_compat.backward.backward_of"
@@ -39,32 +49,35 @@ class Training(Pass):
         self._refused: dict[cst.CSTNode, str] = {}
         self._calls: set[cst.CSTNode] = set()
         self._insert: dict[cst.CSTNode, list[tuple[cst.CSTNode, list[Statement]]]] = {}
-        self._taken: set[str] = set()
-        self._claimed: set[cst.CSTNode] = set()
+        self._taken: dict[cst.CSTNode, set[str]] = {}
+        self._names = dataflow.reads(context.file.tree) | dataflow.writes(context.file.tree)
 
     def enter(self, node: cst.CSTNode) -> None:
         if not isinstance(node, cst.Module):
             return
-        for site in find_sites(self.context):
+        sites = find_sites(self.context)
+        claims = Counter(statement for site in sites for statement in loss_statements(self.context, site))
+        for site in sites:
             plan = make_plan(self.context, site)
-            if isinstance(plan, Plan) and self._claimed & set(plan.region):
+            if any(claims[statement] > 1 for statement in loss_statements(self.context, site)):
                 plan = Refused(site, "two backward() share the computation of their losses")
             self.context.owned.add(site.call.func)
             if isinstance(plan, Refused):
                 self._refused[site.call] = plan.reason
                 continue
-            self._claimed |= set(plan.region)
-            plan.function, plan.gradient = self._free("compute_loss"), self._free("loss_and_backward")
+            plan.function = self._free("compute_loss", site.scope)
+            plan.gradient = self._free("loss_and_backward", site.scope)
             self._calls.add(site.call)
             self._plans.setdefault(site.block, []).append(plan)
 
-    def _free(self, name: str) -> str:
-        """A name that the file does not use."""
-        text, number, candidate = self.context.file.source.text or "", 1, name
-        while candidate in self._taken or candidate in text:
+    def _free(self, name: str, scope: cst.CSTNode) -> str:
+        """A name that the file does not use, nor another conversion in the same function."""
+        taken = self._taken.setdefault(scope, set(self._names))
+        number, candidate = 1, name
+        while candidate in taken:
             number += 1
             candidate = f"{name}_{number}"
-        self._taken.add(candidate)
+        taken.add(candidate)
         return candidate
 
     def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
@@ -94,12 +107,12 @@ class Training(Pass):
             lines: list[Statement] = [*stay_before, call, *stay_after]
             replaced[plan.site.line] = lines
             if plan.anchor is plan.site.line:
-                replaced[plan.site.line] = [*definition, *lines]
+                replaced[plan.site.line] = _in_front(definition, lines, original, [*plan.region, plan.anchor])
             else:
                 self._insert.setdefault(plan.anchor_block, []).append((plan.anchor, definition))
         # A loop of this very block may be the anchor of a plan inside it.
         for anchor, definition in self._insert.get(original, []):
-            replaced[anchor] = [*definition, *replaced.get(anchor, [new[anchor]])]
+            replaced[anchor] = _in_front(definition, replaced.get(anchor, [new[anchor]]), original, [anchor])
         body: list[Statement] = []
         for statement in original.body:
             body += replaced.get(statement, [new[statement]])
@@ -114,6 +127,7 @@ def _definition(plan: Plan, new: Updates) -> list[Statement]:
     line = new[plan.site.line]
     assert isinstance(line, cst.SimpleStatementLine)
     loss = backward_call(line).func.value  # type: ignore[attr-defined]
+    loss = loss.with_changes(lpar=[], rpar=[]) if "\n" not in cst.Module([]).code_for_node(loss) else loss
     values = [loss, *(cst.Name(n) for n in plan.outputs)]
     result = values[0] if len(values) == 1 else cst.Tuple([cst.Element(v) for v in values], lpar=[], rpar=[])
     body.append(cst.SimpleStatementLine([cst.Return(result)]))
@@ -122,8 +136,25 @@ def _definition(plan: Plan, new: Updates) -> list[Statement]:
     arguments = ", ".join([plan.function, *plan.sources])
     make = cst.parse_statement(f"{plan.gradient} = {BACKWARD_OF}({arguments})")
     assert isinstance(make, cst.SimpleStatementLine)
-    blank = cst.EmptyLine(indent=False)
-    return [function.with_changes(leading_lines=[blank]), make.with_changes(leading_lines=[blank])]
+    return [function, make]
+
+
+def _in_front(
+    definition: list[Statement], lines: list[Statement], block: Block, opening: Sequence[cst.CSTNode]
+) -> list[Statement]:
+    """The function and its gradient function before some lines, with the usual blank lines.
+
+    Nothing stands above them if one of `opening` is the first statement of an indented block.
+    """
+    blanks = [cst.EmptyLine(indent=False)] * (2 if isinstance(block, cst.Module) else 1)
+    first = isinstance(block, cst.IndentedBlock) and block.body[0] in opening
+    function, make = definition
+    function = function.with_changes(leading_lines=() if first else blanks)
+    make = make.with_changes(leading_lines=blanks)
+    after = lines[0]
+    if not any(line.comment is None for line in after.leading_lines):
+        after = after.with_changes(leading_lines=[blanks[0], *after.leading_lines])
+    return [function, make, after, *lines[1:]]
 
 
 def _call(plan: Plan, new: Updates) -> cst.SimpleStatementLine:
