@@ -29,6 +29,8 @@ class Difference:
     """Why a comparison is meaningless: shape, dtype, NaN or infinity."""
     zeros: bool = False
     """The reference is zero everywhere."""
+    silent: bool = False
+    """The candidate is zero everywhere, the reference is not."""
 
     def where(self) -> str:
         """The worst element and its two values."""
@@ -76,6 +78,7 @@ def compare(name: str, reference: np.ndarray, candidate: np.ndarray, mask: np.nd
         float(reference[worst]),
         float(candidate[worst]),
         zeros=size == 0.0,
+        silent=size > 0.0 and not candidate[counts].any(),
     )
 
 

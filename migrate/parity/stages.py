@@ -18,6 +18,7 @@ from migrate.report import Finding, Stage, Verdict
 
 TITLES = {"W": "W weights", "F": "F activations", "L": "L loss", "G": "G gradients"}
 ORDER = tuple(TITLES)
+FIRST = {"F": "first divergence: ", "G": "nearest to the loss: "}
 LISTED = 20  # findings per stage; all tensors stand in the facts
 LOGITS = "logits"
 Figures = dict[str, float | int | str]
@@ -94,9 +95,11 @@ def judge(
     if findings:
         return Judgement(Stage(TITLES[stage], Verdict.FAIL, findings[0].message, 0), findings)
     mask = batch["attention_mask"] if stage == "F" else None
+    # The first difference in the order of computation is the guilty one: for F as the reference recorded it, for G from
+    # the loss backwards.
+    names = {"W": list(expected), "F": reference.names(stage), "G": list(reversed(expected))}[stage]
     with reference.reader(stage) as left, candidate.reader(stage) as right:
-        # The reference's order: for F that of execution, which makes the first difference the guilty one.
-        results = [compare(name, left(name), right(name), mask) for name in reference.names(stage)]
+        results = [compare(name, left(name), right(name), mask) for name in names]
     return _verdict(stage, results, tolerances)
 
 
@@ -107,6 +110,8 @@ def could_not_run(stage: str, reason: str) -> Judgement:
 
 
 def _names(stage: str, reference: Capture, candidate: Capture, expected: Sequence[str]) -> list[Finding]:
+    if not expected:
+        return [finding("P002", f"{TITLES[stage]}: no tensors are expected, so there is nothing to compare")]
     findings = []
     for side, capture in (("PyTorch", reference), ("MindSpore", candidate)):
         found = set(capture.names(stage))
@@ -155,12 +160,14 @@ def _describe(stage: str, wrong: list[Difference], limit: float, element: float)
             continue
         if stage == "W":
             what = f"{result.differing} of {result.elements} elements differ"
+        elif result.silent:
+            what = "the candidate is zero everywhere, so nothing reaches it"
         elif result.relative > limit:
             what = f"relative difference {result.relative:.3g}, limit {limit:g}"
         else:
             what = f"one element is off by {result.element:.3g} of the tensor's RMS, limit {element * limit:g}"
         code = {"W": "P101", "F": "P201", "G": "P401"}[stage]
-        first = "first divergence: " if stage == "F" else ""
+        first = FIRST.get(stage, "") if result is wrong[0] else ""
         findings.append(finding(code, f"{first}{name}: {what}; {result.where()}", tensor=name))
     if stage == "F" and len(wrong) > 1:
         last = wrong[-1]

@@ -1,0 +1,175 @@
+"""Captures of ms_models with one migration bug planted each: `python parity_planted.py JOB OUT`, a folder per plant.
+
+`PLANTS` says where each must be found: the stage, and the module or parameter. `BENIGN` must pass everywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+O_PROJ = "model.layers.0.self_attn.o_proj"
+NORM = "model.layers.0.input_layernorm"
+EMBEDDING = "model.embed_tokens.weight"
+V_PROJ = "model.layers.1.self_attn.v_proj.bias"  # the last of the detached ones
+# plant: (stage that must fail, tensor or module it must name)
+PLANTS: dict[str, tuple[str, str]] = {
+    "rope_interleaved": ("F", O_PROJ),
+    "rope_backwards": ("F", O_PROJ),
+    "gqa_order": ("F", O_PROJ),
+    "scale_missing_root": ("F", O_PROJ),
+    "mask_polarity": ("F", O_PROJ),
+    "mask_off_by_one": ("F", O_PROJ),
+    "padding_not_masked": ("F", O_PROJ),
+    "half_softmax": ("F", O_PROJ),
+    "gelu_for_silu": ("F", "model.layers.0.mlp.down_proj"),
+    "gate_and_up_swapped": ("F", "model.layers.0.mlp.down_proj"),
+    "eps": ("F", NORM),
+    "variance_about_the_mean": ("F", NORM),
+    "bias_dropped": ("F", "model.layers.0.self_attn.q_proj"),
+    "residual_dropped": ("F", "model.layers.0"),
+    "final_norm_skipped": ("F", "model.norm"),
+    "head_scaled": ("F", "logits"),
+    "labels_not_shifted": ("L", "loss"),
+    "padding_counted": ("L", "loss"),
+    "value_detached": ("G", V_PROJ),
+    "tied_head_not_trained": ("G", EMBEDDING),
+    "pad_row_trained": ("G", EMBEDDING),
+}
+BENIGN = ("none", "rope_shifted", "finite_mask", "scale_after_matmul")
+
+
+@contextmanager
+def patched(target: Any, name: str, value: Any) -> Iterator[None]:
+    """Replaces an attribute for a while."""
+    before = getattr(target, name)
+    setattr(target, name, value)
+    try:
+        yield
+    finally:
+        setattr(target, name, before)
+
+
+def plants() -> dict[str, tuple[Any, str, Any]]:
+    """(where, attribute, replacement) of every plant."""
+    import mindspore as ms
+    from mindspore import ops
+
+    from ms_models.families.causal_lm import CausalLM
+    from ms_models.families.llama import model as llama
+    from ms_models.layers.norm import RMSNorm
+    from ms_models.parallel.linear import ColumnParallelLinear
+    from ms_models.parallel.vocabulary import VocabParallelEmbedding
+
+    rotate, attention, bias = llama.rotate, llama.grouped_attention, llama.causal_bias
+    norm, loss, head = RMSNorm.construct, CausalLM.loss, llama.LlamaForCausalLM.head
+
+    def interleaved(x: Any, cos: Any, sin: Any) -> Any:
+        even, odd = x[..., 0::2], x[..., 1::2]
+        return ops.stack((even * cos - odd * sin, odd * cos + even * sin), -1).reshape(x.shape)
+
+    def half_softmax(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        with patched(
+            ops, "softmax", lambda x, axis: softmax(ops.maximum(x, -6e4).astype(ms.float16), axis).astype(ms.float32)
+        ):
+            return attention(q, k, v, mask)
+
+    def about_the_mean(self: Any, x: Any) -> Any:
+        centred = x - x.mean(axis=-1, keep_dims=True)
+        return self.weight * x * ops.rsqrt((centred * centred).mean(axis=-1, keep_dims=True) + self.eps)
+
+    def larger_eps(self: Any, x: Any) -> Any:
+        with patched(self, "eps", 1e-5):
+            return norm(self, x)
+
+    def off_by_one(queries: int, keys: int, mask: Any) -> Any:
+        position = ops.arange(keys)
+        allowed = (position < position[keys - queries :].expand_dims(-1)).expand_dims(0)
+        allowed = ops.logical_and(allowed, (mask != 0).expand_dims(1))
+        return ops.where(allowed, 0.0, -1e30).expand_dims(1)
+
+    def mlp(act: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        return lambda self, x: self.down_proj(act(self.gate_proj(x), self.up_proj(x)))
+
+    def no_residual(self: Any, x: Any, rotary: Any, mask: Any, past: Any = None) -> Any:
+        y, present = self.self_attn(self.input_layernorm(x), rotary, mask, past)
+        x = x + y
+        return self.mlp(self.post_attention_layernorm(x)), present
+
+    def not_shifted(self: Any, ids: Any, labels: Any, mask: Any = None) -> Any:
+        return loss(self, ids, ops.concat((labels[:, :1], labels[:, :-1]), 1), mask)
+
+    def all_counted(self: Any, ids: Any, labels: Any, mask: Any = None) -> Any:
+        total, _ = loss(self, ids, labels, mask)
+        return total, ops.ones((), ms.float32) * labels.size
+
+    def skip_final(self: Any, x: Any) -> Any:
+        return x * 1.0 if self.weight.name == "model.norm.weight" else norm(self, x)
+
+    def detached_head(self: Any, x: Any) -> Any:
+        return ops.matmul(x, ops.stop_gradient(self.model.embed_tokens.weight).T)
+
+    softmax = ops.softmax
+    on = llama
+    return {
+        "none": (on, "rotate", rotate),
+        "rope_interleaved": (on, "rotate", interleaved),
+        "rope_backwards": (on, "rotate", lambda x, cos, sin: rotate(x, cos, -sin)),
+        "gqa_order": (
+            on,
+            "grouped_attention",
+            lambda q, k, v, m: attention(q, ops.flip(k, (2,)), ops.flip(v, (2,)), m),
+        ),
+        "scale_missing_root": (
+            on,
+            "grouped_attention",
+            lambda q, k, v, m: attention(q * q.shape[-1] ** -0.5, k, v, m),
+        ),
+        "mask_polarity": (on, "causal_bias", lambda q, k, m: bias(q, k, 1 - m)),
+        "mask_off_by_one": (on, "causal_bias", off_by_one),
+        "padding_not_masked": (on, "causal_bias", lambda q, k, m: bias(q, k, None)),
+        "half_softmax": (on, "grouped_attention", half_softmax),
+        "gelu_for_silu": (on.LlamaMLP, "construct", mlp(lambda gate, up: ops.gelu(gate) * up)),
+        "gate_and_up_swapped": (on.LlamaMLP, "construct", mlp(lambda gate, up: gate * ops.silu(up))),
+        "eps": (RMSNorm, "construct", larger_eps),
+        "variance_about_the_mean": (RMSNorm, "construct", about_the_mean),
+        "bias_dropped": (ColumnParallelLinear, "construct", lambda self, x: ops.matmul(x, self.weight.T)),
+        "residual_dropped": (on.LlamaDecoderLayer, "construct", no_residual),
+        "final_norm_skipped": (RMSNorm, "construct", skip_final),
+        "head_scaled": (on.LlamaForCausalLM, "head", lambda self, x: head(self, x) * 1.0001),
+        "labels_not_shifted": (CausalLM, "loss", not_shifted),
+        "padding_counted": (CausalLM, "loss", all_counted),
+        "value_detached": (
+            on,
+            "grouped_attention",
+            lambda q, k, v, m: attention(q, k, ops.stop_gradient(v), m),
+        ),
+        "tied_head_not_trained": (on.LlamaForCausalLM, "head", detached_head),
+        "pad_row_trained": (VocabParallelEmbedding, "construct", VocabParallelEmbedding.look_up),
+        "rope_shifted": (on.Rotary, "construct", _shifted(on.Rotary.construct)),
+        "finite_mask": (on, "causal_bias", lambda q, k, m: ops.maximum(bias(q, k, m), -1e9)),
+        "scale_after_matmul": (on, "grouped_attention", lambda q, k, v, m: attention(q * 0.25, k * 4.0, v, m)),
+    }
+
+
+def _shifted(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, positions: construct(self, positions + 5)
+
+
+def main(job: Path, out: Path) -> None:
+    """One capture per plant, all in this process."""
+    from migrate.parity.capture_mindspore import main as capture
+
+    table = plants()
+    for name in (*BENIGN, *PLANTS):
+        folder = out / name
+        folder.mkdir(parents=True)
+        with patched(*table[name]):
+            capture(job, folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

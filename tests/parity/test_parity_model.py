@@ -1,0 +1,215 @@
+"""`parity model` for real: equal models pass, and every planted fault is found at its stage and place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import parity_planted
+import pytest
+from parity_models import make
+from safetensors.numpy import load_file, save_file
+
+from mappings.errors import UserError
+from mappings.families import load_family
+from migrate.parity import command
+from migrate.parity.capture import Capture, Job
+from migrate.parity.inputs import make_batch
+from migrate.parity.stages import LOGITS, ORDER, TITLES, Tolerances, expected_modules, judge
+from migrate.processes import run
+from migrate.report import Report, Verdict
+
+K_PROJ, V_PROJ = (f"model.layers.1.self_attn.{name}_proj.weight" for name in "kv")
+BIAS = "model.layers.0.self_attn.v_proj.bias"
+
+
+@pytest.fixture(scope="module")
+def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make("qwen2", tmp_path_factory.mktemp("qwen2"), tie_word_embeddings=True)
+
+
+@pytest.fixture(scope="module")
+def reference(qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Path]:
+    """The PyTorch side of the default comparison of `qwen2`, captured once for the tests with a faulty candidate."""
+    root = tmp_path_factory.mktemp("reference")
+    config = json.loads((qwen2 / "config.json").read_text())
+    np.savez(root / "inputs.npz", **make_batch(config, 0))
+    modules = expected_modules(load_family("qwen2"), config)
+    job = Job(qwen2, ORDER, root / "inputs.npz", tuple(modules))
+    captured = command._capture("PyTorch", job, root / "capture", 120)
+    assert isinstance(captured, Capture) and set(captured.stages) == set(ORDER)
+    return job, root / "capture"
+
+
+@pytest.fixture
+def cached(reference: tuple[Job, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets `command.model` reuse the reference; the MindSpore side runs for real."""
+    real = command._capture
+
+    def capture(side: str, job: Job, out: Path, timeout_s: float) -> Capture | str:
+        return Capture.read(reference[1]) if side == "PyTorch" else real(side, job, out, timeout_s)
+
+    monkeypatch.setattr(command, "_capture", capture)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [("qwen2", {"tie_word_embeddings": True}), ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 10})],
+)
+def test_equal_models_pass_every_stage(family: str, settings: dict[str, object], tmp_path: Path) -> None:
+    directory = make(family, tmp_path, **settings)
+    report = command.model(directory, timeout_s=120)
+    assert report.exit_code == 0, report.findings
+    config = json.loads((directory / "config.json").read_text())
+    parameters = load_family(family).parameters(config)
+    modules = expected_modules(load_family(family), config)
+    compared = {stage.name: stage.compared for stage in report.stages}
+    assert compared == dict(zip(TITLES.values(), (len(parameters), len(modules) + 1, 2, len(parameters)), strict=True))
+    elements = {stage.name: stage.figures.get("elements") for stage in report.stages}
+    assert elements[TITLES["W"]] == elements[TITLES["G"]] == sum(int(np.prod(p.shape)) for p in parameters)
+    # Every tensor stands in the facts, and the report survives its file.
+    assert len(report.facts["tensors"]) == 2 * len(parameters) + len(modules) + 1 + 1
+    (tmp_path / "report.json").write_text(report.to_json())
+    assert Report.from_json(tmp_path / "report.json").exit_code == 0
+
+
+def edit_config(**changes: object) -> Callable[[Path], None]:
+    def apply(directory: Path) -> None:
+        path = directory / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return apply
+
+
+def edit_weights(change: Callable[[dict[str, np.ndarray]], None]) -> Callable[[Path], None]:
+    def apply(directory: Path) -> None:
+        path = directory / "model.safetensors"
+        tensors = load_file(path)
+        change(tensors)
+        save_file(tensors, path)
+
+    return apply
+
+
+def _nudge(tensors: dict[str, np.ndarray]) -> None:
+    tensors[K_PROJ][3, 5] = np.nextafter(tensors[K_PROJ][3, 5], np.float32(9))
+
+
+def _swap(tensors: dict[str, np.ndarray]) -> None:
+    tensors[K_PROJ], tensors[V_PROJ] = tensors[V_PROJ], tensors[K_PROJ]
+
+
+def _nan(tensors: dict[str, np.ndarray]) -> None:
+    tensors[V_PROJ][0, 0] = np.nan
+
+
+CANDIDATES = {
+    "one bit of one weight": (edit_weights(_nudge), "W", {("P101", K_PROJ)}),
+    "k and v swapped": (edit_weights(_swap), "W", {("P101", K_PROJ), ("P101", V_PROJ)}),
+    "bias zeroed": (edit_weights(lambda t: t.update({BIAS: np.zeros_like(t[BIAS])})), "W", {("P101", BIAS)}),
+    "NaN in a weight": (edit_weights(_nan), "W", {("P004", V_PROJ)}),
+    "eps": (edit_config(rms_norm_eps=1e-5), "F", {("P201", "model.layers.0.input_layernorm"), ("P202", LOGITS)}),
+    "rope theta": (
+        edit_config(rope_parameters={"rope_theta": 500000.0, "rope_type": "default"}),
+        "F",
+        {("P201", "model.layers.0.self_attn.o_proj"), ("P202", LOGITS)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+def test_a_faulty_candidate_fails_at_its_stage(name: str, qwen2: Path, cached: None, tmp_path: Path) -> None:
+    apply, stage, expected = CANDIDATES[name]
+    shutil.copytree(qwen2, tmp_path / "candidate")
+    apply(tmp_path / "candidate")
+    report = command.model(qwen2, candidate=tmp_path / "candidate", timeout_s=120)
+    assert {(finding.code, finding.tensor) for finding in report.findings} == expected
+    verdicts = [s.verdict for s in report.stages]
+    place = ORDER.index(stage)
+    assert verdicts == [Verdict.PASS] * place + [Verdict.FAIL] + [Verdict.SKIPPED] * (len(ORDER) - place - 1)
+    assert report.exit_code == 1
+
+
+def test_keep_going_judges_every_stage(qwen2: Path, cached: None, tmp_path: Path) -> None:
+    shutil.copytree(qwen2, tmp_path / "candidate")
+    edit_config(rms_norm_eps=1e-3)(tmp_path / "candidate")
+    report = command.model(qwen2, candidate=tmp_path / "candidate", keep_going=True, timeout_s=120)
+    assert [stage.verdict for stage in report.stages] == [Verdict.PASS] + [Verdict.FAIL] * 3
+
+
+def test_a_model_that_does_not_load_could_not_run(qwen2: Path, cached: None, tmp_path: Path) -> None:
+    shutil.copytree(qwen2, tmp_path / "candidate")
+    edit_weights(lambda tensors: tensors.pop(BIAS))(tmp_path / "candidate")
+    report = command.model(qwen2, candidate=tmp_path / "candidate", timeout_s=120)
+    assert report.exit_code == 2
+    assert report.stages[0].verdict is Verdict.COULD_NOT_RUN
+    assert BIAS in report.stages[0].message
+    assert {stage.verdict for stage in report.stages[1:]} == {Verdict.SKIPPED}
+
+
+def test_a_reference_that_loads_in_part_could_not_run(qwen2: Path, tmp_path: Path) -> None:
+    shutil.copytree(qwen2, tmp_path / "model")
+    edit_weights(lambda tensors: tensors.pop(BIAS))(tmp_path / "model")
+    report = command.model(tmp_path / "model", candidate=qwen2, stages=["W"], timeout_s=120)
+    assert report.exit_code == 2
+    assert "only in part" in report.stages[0].message and BIAS in report.stages[0].message
+
+
+def test_a_missing_framework_could_not_run(qwen2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "SIDES", dict.fromkeys(command.SIDES, "no_such_framework"))
+    report = command.model(qwen2, stages=["F"], timeout_s=120)
+    assert report.exit_code == 2
+    assert "No module named no_such_framework" in report.stages[0].message
+
+
+def test_a_timeout_could_not_run(qwen2: Path) -> None:
+    report = command.model(qwen2, stages=["L"], timeout_s=0.05)
+    assert report.exit_code == 2
+    assert "no answer in time" in report.stages[0].message
+
+
+def test_bad_requests_are_user_errors(qwen2: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'X'"):
+        command.model(qwen2, stages=["W", "X"])
+    with pytest.raises(UserError, match="none"):
+        command.model(qwen2, stages=[])
+    with pytest.raises(UserError, match=r"config\.json: no such file"):
+        command.model(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def planted(reference: tuple[Job, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captures of ms_models with every bug of `parity_planted`, made in one process."""
+    out = tmp_path_factory.mktemp("planted")
+    reference[0].write(out / "job.json")
+    outcome = run([sys.executable, parity_planted.__file__, str(out / "job.json"), str(out)], 300)
+    assert outcome.returncode == 0, outcome.reason()
+    return out
+
+
+def judged(name: str, reference: tuple[Job, Path], planted: Path) -> tuple[str | None, str | None]:
+    """(first stage that does not pass, the tensor it names)."""
+    job, captured = reference
+    left, right = Capture.read(captured), Capture.read(planted / name)
+    config = json.loads((job.directory / "config.json").read_text())
+    parameters = [parameter.name for parameter in load_family("qwen2").parameters(config)]
+    expected = {"W": parameters, "F": [*job.modules, LOGITS], "L": [], "G": parameters}
+    for stage in ORDER:
+        result = judge(stage, left, right, job.batch(), expected[stage], Tolerances())
+        if result.stage.verdict is not Verdict.PASS:
+            return stage, result.findings[0].tensor
+    return None, None
+
+
+@pytest.mark.parametrize("name", parity_planted.PLANTS)
+def test_a_planted_bug_is_found_and_located(name: str, reference: tuple[Job, Path], planted: Path) -> None:
+    assert judged(name, reference, planted) == parity_planted.PLANTS[name]
+
+
+@pytest.mark.parametrize("name", parity_planted.BENIGN)
+def test_a_benign_change_gives_no_alarm(name: str, reference: tuple[Job, Path], planted: Path) -> None:
+    assert judged(name, reference, planted) == (None, None)
