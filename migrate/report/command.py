@@ -48,18 +48,20 @@ def report(inputs: Sequence[str | Path], out: Path, title: str = "msmigrate") ->
 
 
 def _parse(text: str) -> tuple[Path, str | None, str]:
-    """(path, name, plot) of `[[PLOT:]NAME=]PATH`; a path that exists as it stands is taken as it stands."""
-    if Path(text).exists() or "=" not in text:
-        name, path = None, Path(text)
-    else:
-        given, _, rest = text.partition("=")
-        name, path = given, Path(rest)
-    if not path.exists():
-        raise UserError(f"{path}: no such file or directory")
-    if name is None:
-        return path, None, KEY
-    plot, colon, short = name.partition(":")
-    return (path, short, plot) if colon else (path, name, KEY)
+    """(path, name, plot) of `[[PLOT:]NAME=]PATH`.
+
+    Names and paths may hold "=" themselves (`tp=2=runs/tp2`): the first split that leaves an existing path counts.
+    """
+    if Path(text).exists():
+        return Path(text), None, KEY
+    name, path = "", text
+    while "=" in path:
+        head, _, path = path.partition("=")
+        name = f"{name}={head}" if name else head
+        if Path(path).exists():
+            plot, colon, short = name.partition(":")
+            return (Path(path), short, plot) if colon else (Path(path), name, KEY)
+    raise UserError(f"{path}: no such file or directory")
 
 
 def _curve(path: Path, name: str | None, plot: str) -> Curve:

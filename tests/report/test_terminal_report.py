@@ -1,0 +1,74 @@
+"""The terminal rendering: everything a person needs, nothing swallowed by markup."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from migrate.report import Finding, Report, Severity, Stage, Verdict
+from migrate.report.terminal import figure, render
+
+
+def shown(report: Report, **options: int) -> str:
+    out = io.StringIO()
+    render(report, Console(file=out, width=200, color_system=None), **options)
+    return out.getvalue()
+
+
+def finding(number: int, severity: Severity = Severity.ERROR) -> Finding:
+    message = f"message [{number}] of [bold]text[/bold]"
+    return Finding("C201", severity, message, "why", "fix it", file="a.py", line=3, tensor="w", field="f")
+
+
+def test_stages_findings_facts_and_outcome_are_shown() -> None:
+    report = Report(
+        "check",
+        "models/x",
+        findings=[finding(1)],
+        stages=[
+            Stage("vocabulary", Verdict.FAIL, "1 error", 2050, {"rows": 300, "ratio": 1.23456789e-7}),
+            Stage("layout", Verdict.SKIPPED, "no run"),
+        ],
+        facts={"family": "qwen2", "bytes": 4006400, "nested": {"a": 1}},
+    )
+    text = shown(report)
+    for part in (
+        "check models/x",
+        "vocabulary",
+        "fail",
+        "2,050",
+        "(rows 300, ratio 1.23457e-07)",
+        "skipped",
+        "no run",
+        "error C201  why",
+        "a.py:3 w f: message [1] of [bold]text[/bold]",
+        "fix: fix it",
+        "family qwen2, bytes 4,006,400",
+        "findings or mismatch: stages 1 fail, 1 skipped; 1 error",
+    ):
+        assert part in text, part
+
+
+def test_long_lists_are_counted() -> None:
+    text = shown(Report("check", "x", findings=[finding(n) for n in range(12)]), per_code=5)
+    assert text.count("a.py:3") == 5
+    assert "and 7 more of C201" in text
+    assert "12 errors" in text
+
+
+@pytest.mark.parametrize(
+    ("report", "outcome"),
+    [
+        (Report("a", "b", stages=[Stage("s", Verdict.PASS, "", 1)]), "clean: stages 1 pass; no findings"),
+        (Report("a", "b", findings=[finding(1, Severity.NOTE)]), "clean: 1 note"),
+        (Report("a", "b", stages=[Stage("s", Verdict.COULD_NOT_RUN, "")]), "could not run: stages 1 could not run"),
+    ],
+)
+def test_the_last_line_is_the_outcome(report: Report, outcome: str) -> None:
+    assert shown(report).splitlines()[-1].startswith(outcome)
+
+
+def test_figures_are_readable() -> None:
+    assert [figure(value) for value in (1234567, 0.1, 1e-12, True, "x")] == ["1,234,567", "0.1", "1e-12", "yes", "x"]
