@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
+import libcst.matchers as m
 
 from migrate.code.infer import Inference, bind_target
 from migrate.code.infer_calls import Env
@@ -180,10 +181,20 @@ class _Walker:
                 found = NONE if node.value is None else evaluate(node.value, env)
                 if self._returned:
                     self._returned[-1] = join(self._returned[-1], found)
+                    self._note_passed_through(node)
             case cst.Expr():
                 self._expression(node.value, env)
             case _:
                 self.inference.parts(node, env)
+
+    def _note_passed_through(self, node: cst.Return) -> None:
+        """`return model` in `def fill(model)`: what comes out has the type of what went in."""
+        name = ".".join(self._path[:-1])
+        info = self.symbols.functions[name]
+        returned = node.value.value if isinstance(node.value, cst.Name) else None
+        untouched = returned in {p.name.value for p in info.parameters} and returned not in _rebound(info.node)
+        found = returned if untouched else None
+        self.facts.passed_through[name] = found if self.facts.passed_through.get(name, found) == found else None
 
     def _expression(self, node: cst.BaseExpression, env: Env) -> None:
         if isinstance(node, cst.Yield) and self._yielded:
@@ -272,6 +283,15 @@ class _Walker:
         self._orelse(node.orelse, env)
         if node.finalbody is not None:
             self._body(node.finalbody.body, env)
+
+
+def _rebound(function: cst.FunctionDef) -> set[str]:
+    """Names that a function assigns."""
+    targets = m.findall(
+        function.body, m.AssignTarget() | m.AugAssign() | m.AnnAssign() | m.For() | m.NamedExpr() | m.AsName()
+    )
+    names = [m.findall(t.target if hasattr(t, "target") else t, m.Name()) for t in targets]
+    return {name.value for found in names for name in found if isinstance(name, cst.Name)}
 
 
 def _merged(left: Env, right: Env) -> Env:

@@ -266,6 +266,9 @@ def _plan(names: set[str], bound: set[str], was_torch: set[str]) -> _Plan:
             plan.members.setdefault("ms_compat", set()).add(helper)
             plan.spelling[name] = name.removeprefix("ms_compat.")
             taken.add(helper)
+        elif f"ms_{helper}" not in taken:
+            plan.members.setdefault("ms_compat", set()).add(f"{helper} as ms_{helper}")
+            plan.spelling[name] = "ms_" + name.removeprefix("ms_compat.")
         else:
             plan.plain.add(f"import ms_compat.{helper}")
             plan.spelling[name] = name

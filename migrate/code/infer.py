@@ -110,6 +110,9 @@ class Inference(CallInference):
 
     def member(self, base: Type, attribute: str) -> Type | None:
         """Type of `object.attribute`; None when nothing is known."""
+        if len(base.alternatives) > 1:
+            found = [self.member(one, attribute) for one in base.alternatives]
+            return None if None in found else join_all(tuple(t for t in found if t is not None))
         if base.is_tensor:
             return _TENSOR_ATTRIBUTES.get(attribute, UNKNOWN)
         if base.kind in ("object", "class", "super"):

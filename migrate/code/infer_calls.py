@@ -91,7 +91,7 @@ class CallInference(ABC):
             if builtin is not None:
                 return builtin
         if function.kind == "object":
-            return self._object_call(function, arguments)
+            return join_all(tuple(self._object_call(one, arguments) for one in function.alternatives))
         if isinstance(node.func, cst.Attribute):
             return self._method_call(node.func, arguments, env)
         return PENDING if function.kind == "pending" else UNKNOWN
@@ -114,26 +114,32 @@ class CallInference(ABC):
         return _KNOWN_RESULTS.get(name, default)
 
     def _user_call(self, function: FunctionInfo, arguments: Arguments) -> Type:
-        self.pass_arguments(function, arguments)
+        given = self.pass_arguments(function, arguments)
         returns = function.node.returns
         stated = Annotations(self.symbols, function.resolver).read(returns.annotation) if returns else None
+        if stated is None and (returned := self.facts.passed_through.get(function.name)):
+            return given.get(returned, UNKNOWN)
         return stated or self.facts.returns.get(function.name, PENDING)
 
-    def pass_arguments(self, function: FunctionInfo, arguments: Arguments) -> None:
-        """Tell a function what it is called with."""
+    def pass_arguments(self, function: FunctionInfo, arguments: Arguments) -> Env:
+        """Tell a function what it is called with; gives the arguments by parameter."""
+        given: Env = {}
         position = 0
         names = {p.name.value for p in function.parameters}
         keyword_only = {p.name.value for p in function.node.params.kwonly_params}
         positional = [p.name.value for p in function.parameters if p.name.value not in keyword_only]
         for argument, found in arguments:
             if argument.star:
-                return
+                break
             if argument.keyword is not None:
                 if argument.keyword.value in names:
-                    self.facts.note_parameter(function.name, argument.keyword.value, found)
+                    given[argument.keyword.value] = found
             elif position < len(positional):
-                self.facts.note_parameter(function.name, positional[position], found)
+                given[positional[position]] = found
                 position += 1
+        for name, found in given.items():
+            self.facts.note_parameter(function.name, name, found)
+        return given
 
     def _object_call(self, target: Type, arguments: Arguments) -> Type:
         method = self.symbols.method(target.name, "forward") if self.symbols.is_module(target.name) else None
@@ -166,12 +172,19 @@ class CallInference(ABC):
                 method, TENSORS if method == "to" else TENSOR
             )
         if base.kind == "object":
-            return self._object_method(base, method)
+            if method in ("register_buffer", "register_parameter"):
+                self._registered(base, arguments, TENSOR if method == "register_buffer" else PARAMETER)
+            return join_all(tuple(self._object_method(one, method) for one in base.alternatives))
         if base.kind in ("list", "dict"):
             return self._container_method(base, method, [t for _, t in arguments], function.value, env)
         if base.kind in ("value", "number"):
             return VALUE
         return PENDING if base.kind == "pending" else UNKNOWN
+
+    def _registered(self, base: Type, arguments: Arguments, kind: Type) -> None:
+        """`self.register_buffer("mask", mask)` makes the attribute `mask`."""
+        if arguments and isinstance(arguments[0][0].value, cst.SimpleString) and base.name in self.symbols.classes:
+            self.facts.note_attribute(base.name, str(arguments[0][0].value.evaluated_value), kind)
 
     def _object_method(self, base: Type, method: str) -> Type:
         if self.symbols.is_module(base.name):

@@ -68,7 +68,13 @@ class Symbols:
         self.functions: dict[str, FunctionInfo] = {}
 
     def lineage(self, name: str) -> list[str]:
-        """A class and its ancestors, nearest first, ending in names outside the repository."""
+        """A class and its ancestors, nearest first, ending in names outside the repository.
+
+        Of an object that may be of several classes (`a|b`): the ancestors that they share.
+        """
+        if "|" in name:
+            first, *rest = (self.lineage(part) for part in name.split("|"))
+            return [ancestor for ancestor in first if all(ancestor in other for other in rest)]
         found: list[str] = []
         pending = [name]
         while pending:
@@ -126,6 +132,8 @@ class Facts:
     parameters: dict[tuple[str, str], Type] = field(default_factory=dict)
     """(function, parameter) -> join over all call sites."""
     returns: dict[str, Type] = field(default_factory=dict)
+    passed_through: dict[str, str | None] = field(default_factory=dict)
+    """Function -> the parameter that it returns untouched, None if it returns something else as well."""
     attributes: dict[tuple[str, str], Type] = field(default_factory=dict)
     """(class, attribute) -> join over all assignments."""
     variables: dict[str, Type] = field(default_factory=dict)

@@ -12,8 +12,8 @@ class Type:
 
     Kinds: `tensor`, `parameter`, `number`, `value` (known, no tensor), `none`, `dtype`, `device`, `shape`, `tuple`,
     `list` (any homogeneous sequence or iterator), `dict`, `tensors` (a batch: nested containers whose leaves are
-    tensors), `object` (an instance of class `name`), `super`, `class`, `function`, `method`, `torch` (a reference to
-    torch name `name`), `external` (a name of another library), `unknown`,
+    tensors), `object` (an instance of class `name`, or of one of `a|b`), `super`, `class`, `function`, `method`,
+    `torch` (a reference to torch name `name`), `external` (a name of another library), `unknown`,
     `pending` (no information yet; counts as unknown).
     """
 
@@ -29,6 +29,13 @@ class Type:
     @property
     def is_known(self) -> bool:
         return self.kind not in ("unknown", "pending")
+
+    @property
+    def alternatives(self) -> tuple[Type, ...]:
+        """The types that an object of one of several classes may have; itself for everything else."""
+        if self.kind == "object" and "|" in self.name:
+            return tuple(Type("object", name, self.items) for name in self.name.split("|"))
+        return (self,)
 
     @property
     def element(self) -> Type:
@@ -58,8 +65,8 @@ SHAPE = Type("shape")
 UNKNOWN = Type("unknown")
 PENDING = Type("pending")
 
-LAYER = "torch.nn.Identity"
-"""Stands for "some layer of torch.nn" where several are possible: called, all of them give a tensor."""
+MAX_ALTERNATIVES = 8
+"""An object that may be of more classes than this is of an unknown one."""
 
 _SIMPLE_RETURNS = {
     "tensor": TENSOR,
@@ -118,9 +125,8 @@ def join(left: Type | None, right: Type | None) -> Type | None:
     if left.kind == right.kind and left.kind in ("list", "dict"):
         return Type(left.kind, items=_joined_items(left, right))
     if left.kind == right.kind == "object":
-        name = left.name
-        if left.name != right.name:
-            name = LAYER if left.name.startswith("torch.nn.") and right.name.startswith("torch.nn.") else ""
+        names = sorted({*left.name.split("|"), *right.name.split("|")})
+        name = "|".join(names) if "" not in names and len(names) <= MAX_ALTERNATIVES else ""
         return Type("object", name, _joined_items(left, right))
     return UNKNOWN
 

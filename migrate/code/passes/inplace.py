@@ -13,7 +13,7 @@ from migrate.code.passes.aliases import AliasScan
 from migrate.code.passes.base import Pass
 from migrate.code.template import Expansion, select
 
-_OUT_OF_PLACE = {"zero_": "torch.zeros_like", "fill_": "torch.full_like", "copy_": None}
+_OUT_OF_PLACE = {"zero_": "torch.zeros_like", "fill_": "torch.full_like"}
 
 
 class InPlace(Pass):
@@ -58,8 +58,10 @@ class InPlace(Pass):
         name = node.func.attr.value
         if not name.endswith("_") or name.endswith("__") or not self.context.type_of(node.func.value).is_tensor:
             return None
-        if f"torch.Tensor.{name}" in self.context.table or name in ("requires_grad_", "copy_"):
+        if f"torch.Tensor.{name}" in self.context.table or name == "requires_grad_":
             return None
+        if name == "copy_" and not self._is_parameter(node.func.value):
+            return None  # MindSpore's own copy_ changes the tensor, unlike its other in-place methods
         return name
 
     def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
@@ -76,6 +78,9 @@ class InPlace(Pass):
         """The out-of-place expression of an in-place call."""
         assert isinstance(updated.func, cst.Attribute)
         receiver, name = updated.func.value, f"torch.Tensor.{method[:-1]}"
+        if method == "copy_" and len(updated.args) == 1 and updated.args[0].keyword is None:
+            self.context.counts.add("torch.Tensor.copy_", converted=True)
+            return updated.args[0].value
         function = _OUT_OF_PLACE.get(method)
         if function is not None:
             found = select(
@@ -102,9 +107,10 @@ class InPlace(Pass):
         assert isinstance(new.func, cst.Attribute)
         method = call.func.attr.value
         inner, base = self._chain(call)
-        if self._is_parameter(base) and not inner:
-            value = self._value(method, call, _on(new, _without_data(new.func.value)))
-            return None if value is None else _assign_parameter(_without_data(new.func.value), value)
+        if self._is_parameter(base):
+            parameter = _without_data(base if inner else new.func.value)
+            value = self._value(method, call, new if inner else _on(new, parameter))
+            return None if value is None else _assign_parameter(parameter, value)
         if isinstance(base, cst.Name) and (reason := self._aliases.reason(base)):
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M302", call, f"{code_of(call)}: {reason}")

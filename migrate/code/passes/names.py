@@ -88,6 +88,9 @@ class Names(Pass):
     def _convert_call(
         self, name: str, original: cst.Call, updated: cst.Call, receiver: cst.BaseExpression | None
     ) -> cst.BaseExpression | None:
+        if name == "torch.Tensor.copy_" and name not in self.context.table:
+            self.context.counts.add(name, converted=True)
+            return updated  # the one in-place method of MindSpore that changes its tensor
         found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
         if isinstance(found, Expansion):
             self.context.counts.add(name, converted=True)
@@ -116,7 +119,8 @@ class Names(Pass):
         if self.context.resolver.qualified(original.func) is not None:
             return  # a function of some module, not a method
         name = f"torch.Tensor.{method}"
-        if name not in self.context.table or not self.context.uses_torch:
+        in_place = method.endswith("_") and not method.endswith("__") and name[:-1] in self.context.table
+        if not self.context.uses_torch or (name not in self.context.table and not in_place):
             return
         found = select(self.context.table, name, updated.args, updated.func.value, self.context.target, {})
         if isinstance(found, Refusal) or code_of(found.node) != code_of(updated):
