@@ -20,7 +20,7 @@ def _reduce(losses: Tensor, weights: Tensor, reduction: str) -> Tensor:
 
 def _class_last(input: Tensor) -> Tensor:
     """`[N, C, d1, ...]` to `[N, d1, ..., C]`; `[C]` stays."""
-    return input if input.ndim < 3 else ops.movedim(input, 1, -1)
+    return input if input.ndim < 3 else ops.movedim(input, 1, input.ndim - 1)
 
 
 def nll_loss(

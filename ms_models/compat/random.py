@@ -86,6 +86,16 @@ def randn(*size: Any, generator: Generator | None = None, dtype: Any = None) -> 
     return Tensor(_source(generator).standard_normal(_shape(size), dtype=np.float32), dtype or ms.float32)
 
 
+def rand_like(input: Tensor, *, dtype: Any = None) -> Tensor:
+    """`rand` in the shape and type of another tensor."""
+    return rand(input.shape, dtype=dtype or input.dtype)
+
+
+def randn_like(input: Tensor, *, dtype: Any = None) -> Tensor:
+    """`randn` in the shape and type of another tensor."""
+    return randn(input.shape, dtype=dtype or input.dtype)
+
+
 def randint(
     low: int, high: int, size: Sequence[int], *, generator: Generator | None = None, dtype: Any = None
 ) -> Tensor:

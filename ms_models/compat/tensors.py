@@ -13,8 +13,12 @@ from mindspore import Tensor, ops
 def full(size: Sequence[int], fill_value: Any, dtype: Any = None) -> Tensor:
     """A tensor filled with one value, whose type decides the data type: bool, int64 or float32."""
     if dtype is None:
-        kinds = {bool: ms.bool_, int: ms.int64}
-        dtype = fill_value.dtype if isinstance(fill_value, Tensor) else kinds.get(type(fill_value), ms.float32)
+        if isinstance(fill_value, Tensor):
+            dtype = fill_value.dtype
+        elif isinstance(fill_value, bool):
+            dtype = ms.bool_
+        else:
+            dtype = ms.int64 if isinstance(fill_value, int) else ms.float32
     return ops.full(size, fill_value, dtype=dtype)
 
 
@@ -25,28 +29,53 @@ def equal(input: Tensor, other: Tensor) -> bool:
 
 def flip(input: Tensor, *dims: Any) -> Tensor:
     """Reverse the order along axes; they may come as one tuple."""
-    axes = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims
+    axes = dims if isinstance(dims[0], int) else dims[0]
     return ops.flip(input, tuple(axes))
 
 
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Shift along axes, what leaves one end enters at the other; without `dims` over the flattened tensor."""
     if dims is None:
-        return roll(input.reshape(-1), shifts, 0).reshape(input.shape)
-    moves = [shifts] if isinstance(shifts, int) else shifts
-    axes = [dims] if isinstance(dims, int) else dims
-    for move, axis in zip(moves, axes, strict=True):
-        length = input.shape[axis]
-        cut = length - move % length
-        first, second = ops.split(input, [cut, length - cut], axis) if 0 < cut < length else (None, input)
-        input = second if first is None else ops.cat([second, first], axis)
+        return _roll_axis(input.reshape(-1), shifts, 0).reshape(input.shape)
+    if isinstance(shifts, int):
+        return _roll_axis(input, shifts, dims)
+    for i in range(len(shifts)):
+        input = _roll_axis(input, shifts[i], dims[i])
     return input
 
 
-def repeat(input: Tensor, *sizes: Any) -> Tensor:
-    """Tile; more sizes than axes add axes in front."""
-    times = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
-    return ops.tile(input, tuple(times))
+def _roll_axis(input: Tensor, shift: int, axis: int) -> Tensor:
+    length = input.shape[axis]
+    first = shift % length
+    if first == 0:
+        return input
+    return ops.cat([input.narrow(axis, length - first, first), input.narrow(axis, 0, length - first)], axis)
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """The slice at one position along `dim`, without that axis."""
+    return input.narrow(dim, index % input.shape[dim], 1).squeeze(dim)
+
+
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Diagonal of a matrix, or the matrix with a given diagonal."""
+    if input.ndim == 2:
+        return ops.diagonal(input, diagonal)
+    return ops.diag_embed(input, diagonal)
+
+
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any, reduce: str = "none") -> Tensor:
+    """`input` with `src` written (`none`) or added (`add`) at the positions `index` along `dim`.
+
+    `src` is a number, or a tensor at least as large as `index` along every axis.
+    """
+    if not isinstance(src, Tensor):
+        updates = ops.full_like(index, src, dtype=input.dtype)
+    else:
+        updates = src
+        for axis in range(index.ndim):
+            updates = updates.narrow(axis, 0, index.shape[axis])
+    return ops.tensor_scatter_elements(input, index, updates.astype(input.dtype), dim, reduce)
 
 
 def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> Tensor:
