@@ -9,9 +9,11 @@ import libcst as cst
 
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.findings import CODES, finding
+from migrate.code.template import Expansion
 from migrate.code.types import Type
 from migrate.report import Finding, Severity
 
+_TODO = "# TODO(msmigrate:"
 _EMPTY = cst.Module([])
 _TORCH_IMPORT = re.compile(r"^\s*(?:import|from)\b.*\btorch\b", re.MULTILINE)
 
@@ -65,10 +67,16 @@ class FileContext:
         """Record a finding; a warning also becomes a TODO line above the statement being rewritten."""
         self.findings.append(finding(code, message, file=str(self.file.source.path), line=self.file.line(node)))
         if CODES[code].severity is not Severity.NOTE and self._statements:
-            todo = f"# TODO(msmigrate:{code}) {' '.join(message.split())}"
+            todo = f"{_TODO}{code}) {' '.join(message.split())}"
             todos = self._statements[-1][1]
             if todo not in todos:
                 todos.append(todo)
+
+    def accept(self, name: str, expansion: Expansion) -> None:
+        """Count a converted name; comments that have no place in the new expression go above the statement."""
+        self.counts.add(name, converted=True)
+        if self._statements:
+            self._statements[-1][1].extend(expansion.lost_comments)
 
     # -- the statement being rewritten
     def enter_statement(self, node: cst.CSTNode) -> None:
@@ -79,7 +87,7 @@ class FileContext:
         _, todos = self._statements.pop()
         lines = list(getattr(updated, "leading_lines", ()))
         present = " ".join(line.comment.value for line in lines if line.comment)
-        new = [todo for todo in todos if todo.split(")")[0] + ")" not in present]
+        new = [todo for todo in todos if not todo.startswith(_TODO) or todo.split(")")[0] + ")" not in present]
         if not new:
             return updated
         return updated.with_changes(leading_lines=[*lines, *(cst.EmptyLine(comment=cst.Comment(t)) for t in new)])

@@ -185,14 +185,14 @@ class _Pruner(cst.CSTTransformer):
             kept = []
             for alias in node.names:
                 name = absolute(project, source, base + separator + alias.evaluated_name)
-                if self._stays(alias, self.context.resolver.canonical(name)):
+                if self._stays(alias, name):
                     kept.append(alias)
             return _with_names(node, kept)
         return node
 
     def _stays(self, alias: cst.ImportAlias, name: str) -> bool:
         local = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
-        if (name != "torch" and not name.startswith("torch.")) or local in self.used:
+        if not self.context.resolver.is_imported_torch(name) or local in self.used:
             return True
         self.removed.add(local)
         return False

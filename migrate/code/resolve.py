@@ -100,6 +100,16 @@ class Resolver:
                 return self.canonical(f"{module}.{name}")
         return None
 
+    def is_imported_torch(self, name: str, depth: int = 0) -> bool:
+        """Whether an absolute name is torch's by imports alone; an alias `act = F.relu` is the module's own."""
+        if name == "torch" or name.startswith("torch."):
+            return True
+        module, _, last = name.rpartition(".")
+        symbols = self._symbols.get(module)
+        if symbols is None or last not in symbols.imports or depth > 20:
+            return False
+        return self.is_imported_torch(symbols.imports[last], depth + 1)
+
     def absolute(self, name: str) -> str:
         """An imported dotted name without leading dots and with the module name that the project uses."""
         return absolute(self.project, self.source, name)

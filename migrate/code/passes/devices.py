@@ -71,7 +71,7 @@ class Devices(Pass):
         arguments = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in kept]
         found = select(self.context.table, name, arguments, updated.func.value, self.context.target, {})
         if isinstance(found, Expansion):
-            self.context.counts.add(name, converted=True)
+            self.context.accept(name, found)
             return found.node
         self.context.counts.add(name, converted=False)
         self.context.report("M112", original, f"{name}: {found.reason}")

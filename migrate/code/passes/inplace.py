@@ -89,7 +89,7 @@ class InPlace(Pass):
         else:
             found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
         if isinstance(found, Expansion):
-            self.context.counts.add(f"torch.Tensor.{method}", converted=True)
+            self.context.accept(f"torch.Tensor.{method}", found)
             return found.node
         self.context.counts.add(f"torch.Tensor.{method}", converted=False)
         rows = self.context.table.rows(function or name)

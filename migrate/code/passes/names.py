@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import libcst as cst
@@ -93,7 +94,7 @@ class Names(Pass):
             return updated  # the one in-place method of MindSpore that changes its tensor
         found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
         if isinstance(found, Expansion):
-            self.context.counts.add(name, converted=True)
+            self.context.accept(name, found)
             return _keep_parentheses(updated, found.node)
         self.refused(name, original, found)
         return None
@@ -163,6 +164,8 @@ class Names(Pass):
                 self.context.report("M110", original, f"{name} is not in the table")
             return None
         found = self._first_symbol(rows)
+        if isinstance(found, Refusal):
+            found = self._as_function(rows) or found
         if isinstance(found, Expansion):
             self.context.counts.add(name, converted=True)
             return _keep_parentheses(updated, found.node)
@@ -179,6 +182,24 @@ class Names(Pass):
             refusal = refusal or found
         assert refusal is not None
         return refusal
+
+    def _as_function(self, rows: Sequence[Row]) -> Expansion | None:
+        """A torch function passed as a value: the MindSpore function, or a lambda of the required parameters."""
+        for row in rows:
+            template = row.template(self.context.target)
+            if row.signature is None or template is None:
+                continue
+            if match := re.fullmatch(r"([\w.]+)\(\$\w+\)", template):
+                return Expansion(cst.parse_expression(match[1]), row, frozenset({match[1]}))
+            required = [p.name for p in row.signature.parameters.values() if p.default is p.empty]
+            if any(p.kind is p.VAR_POSITIONAL for p in row.signature.parameters.values()):
+                continue
+            found = expand(row, [cst.Arg(cst.Name(n)) for n in required], None, self.context.target, {})
+            if isinstance(found, Expansion):
+                parameters = cst.Parameters([cst.Param(cst.Name(n)) for n in required])
+                function = cst.Lambda(parameters, found.node, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+                return Expansion(function, row, found.imports)
+        return None
 
     def _is_namespace(self, name: str) -> bool:
         return name == "torch" or any(known.startswith(f"{name}.") for known in self.context.table.names())

@@ -62,5 +62,5 @@ def run():
     model = fill(LM())
     model.eval()
     idx, logits = generate(model, torch.tensor([[1, 2, 3]]), 8)
-    values, order = torch.sort(logits.flatten(), descending=True)
+    values, _ = torch.sort(logits.flatten(), descending=True)
     return idx[0].tolist() + values[:5].tolist() + [float(logits.argmax(dim=-1).item())]

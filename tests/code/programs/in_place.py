@@ -25,7 +25,7 @@ class Scaled(nn.Module):
 
 def update(average, model, rate):
     with torch.no_grad():
-        for a, p in zip(average.parameters(), model.parameters()):
+        for a, p in zip(average.parameters(), model.parameters(), strict=True):
             a.mul_(1 - rate).add_(p, alpha=rate)
 
 

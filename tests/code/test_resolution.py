@@ -1,0 +1,92 @@
+"""Names and types across files: re-exports, relative imports, aliases, callers that tell a function its types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from migrate.code.command import convert
+from migrate.report import Report
+
+
+def converted(tmp_path: Path, files: dict[str, str]) -> tuple[dict[str, str], Report]:
+    for name, text in files.items():
+        path = tmp_path / "repo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    report = convert(tmp_path / "repo", tmp_path / "out")
+    return {name: (tmp_path / "out" / name).read_text(encoding="utf-8") for name in files}, report
+
+
+def test_reexports_and_relative_imports(tmp_path: Path) -> None:
+    files = {
+        "pkg/__init__.py": "from .base import Base, act\n",
+        "pkg/base.py": (
+            "import torch.nn as nn\nimport torch.nn.functional as F\n\n"
+            "act = F.relu\n\n\nclass Base(nn.Module):\n    pass\n"
+        ),
+        "pkg/sub/__init__.py": "",
+        "pkg/sub/head.py": (
+            "from .. import Base\nfrom ..base import act\nfrom .. import base as b\n\n\n"
+            "class Head(Base):\n    def forward(self, x):\n        return act(x) + b.F.relu(x)\n"
+        ),
+    }
+    out, report = converted(tmp_path, files)
+    assert "class Base(Module):" in out["pkg/base.py"]
+    assert "def construct(self, x):" in out["pkg/sub/head.py"]
+    assert "ops.relu(x) + ops.relu(x)" in out["pkg/sub/head.py"]
+    assert report.facts["torch_names_unconverted"] == 0
+
+
+def test_callers_tell_a_function_its_types(tmp_path: Path) -> None:
+    files = {
+        "helpers.py": (
+            "def halves(x):\n    return x.size(0) // 2, x.unsqueeze(0)\n\n\n"
+            "class Bag:\n    def __init__(self):\n        self.items = []\n\n"
+            "    def size(self, dim):\n        return dim\n\n"
+            "    def put(self, item):\n        self.items.append(item)\n\n"
+            "    def first(self):\n        return self.items[0].size(1)\n\n\n"
+            "def other(x):\n    return x.size(0)\n"
+        ),
+        "main.py": (
+            "import torch\nfrom helpers import Bag, halves, other\n\n"
+            "n, y = halves(torch.zeros(2, 3))\nz = y.size(1)\nbag = Bag()\nbag.put(y)\nw = bag.size(1) + other(bag)\n"
+        ),
+    }
+    out, _ = converted(tmp_path, files)
+    assert "return x.shape[0] // 2" in out["helpers.py"]
+    assert "return self.items[0].shape[1]" in out["helpers.py"]
+    assert "def other(x):\n    return x.size(0)" in out["helpers.py"]  # given a Bag, not a tensor
+    assert "z = y.shape[1]" in out["main.py"]
+    assert "bag.size(1)" in out["main.py"]
+
+
+def test_a_local_name_hides_an_import(tmp_path: Path) -> None:
+    files = {
+        "a.py": (
+            "import torch\nimport torch.nn.functional as F\n\n\n"
+            "def f(F, x: torch.Tensor):\n    return F.relu(x)\n\n\n"
+            "def g(x: torch.Tensor):\n    return F.relu(x)\n"
+        )
+    }
+    out, _ = converted(tmp_path, files)
+    assert "    return F.relu(x)" in out["a.py"].split("def g")[0]
+    assert "    return ops.relu(x)" in out["a.py"].split("def g")[1]
+
+
+def test_a_module_of_the_repository_is_not_torch(tmp_path: Path) -> None:
+    files = {
+        "nn.py": "class Linear:\n    pass\n",
+        "a.py": "from nn import Linear\nimport nn\n\nx = Linear(), nn.Linear()\n",
+    }
+    out, report = converted(tmp_path, files)
+    assert out["a.py"] == files["a.py"]
+    assert report.facts["torch_names_seen"] == 0
+
+
+def test_packages_that_need_torch_are_reported(tmp_path: Path) -> None:
+    text = (
+        "import einops\nfrom transformers import AutoConfig, AutoTokenizer\nfrom transformers import LlamaForCausalLM\n"
+        "import torchvision.transforms as T\nfrom torch import *\n"
+    )
+    _, report = converted(tmp_path, {"a.py": text})
+    assert [(f.code, f.line) for f in report.findings] == [("M114", 1), ("M114", 3), ("M114", 4), ("M103", 5)]
