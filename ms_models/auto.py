@@ -30,6 +30,11 @@ def register(model_type: str, model: type[CausalLM]) -> None:
     _models[model_type] = model
 
 
+def registered() -> list[str]:
+    """Model types that `from_pretrained` can build, sorted."""
+    return sorted(_models)
+
+
 class AutoModelForCausalLM:
     """Loads language models by the `model_type` of their `config.json`."""
 
@@ -49,7 +54,10 @@ class AutoModelForCausalLM:
         raw = read_config(path)
         family = family_for_config(raw, str(path / "config.json"))
         if (kind := _models.get(raw["model_type"])) is None:
-            raise UserError(f"{path}: no model is registered for model_type {raw['model_type']!r}")
+            known = ", ".join(registered())
+            raise UserError(
+                f"{path}: no model is registered for model_type {raw['model_type']!r} (registered: {known})"
+            )
         source = open_source(path, mesh, family)
         model = kind(kind.read_config(raw, family), raw, family, mesh)
         load_weights(model, source, family, raw)

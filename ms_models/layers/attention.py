@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, ops
 
-LOWEST = -3.4028234663852886e38  # finite: a row with nothing to see becomes uniform instead of NaN
+LOWEST = float(np.finfo(np.float32).min)  # finite: a row with nothing to see becomes uniform instead of NaN
+
+# Half the time of ops.matmul with a transposed operand, under ms.jit on CPU.
+multiply, multiply_transposed = ops.BatchMatMul(), ops.BatchMatMul(transpose_b=True)
 
 
 def causal_bias(queries: int, keys: int, attention_mask: Tensor | None) -> Tensor:
@@ -45,8 +49,8 @@ def grouped_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     each = heads // groups
     q = (q * width**-0.5).reshape(batch, queries, groups, each, width).transpose(0, 2, 3, 1, 4)
     q = q.reshape(batch, groups, each * queries, width)
-    scores = ops.matmul(q, k.transpose(0, 2, 3, 1)).astype(ms.float32)
+    scores = multiply_transposed(q, k.transpose(0, 2, 1, 3)).astype(ms.float32)
     scores = scores.reshape(batch, groups, each, queries, keys) + bias.expand_dims(1)
     weights = ops.softmax(scores, -1).astype(v.dtype).reshape(batch, groups, each * queries, keys)
-    y = ops.matmul(weights, v.transpose(0, 2, 1, 3)).reshape(batch, groups, each, queries, width)
+    y = multiply(weights, v.transpose(0, 2, 1, 3)).reshape(batch, groups, each, queries, width)
     return y.transpose(0, 3, 1, 2, 4).reshape(batch, queries, heads * width)

@@ -22,8 +22,7 @@ class Linear(nn.Cell):
         self.bias = Parameter(ops.zeros((outputs,), ms.float32), name="bias") if bias else None
 
     def construct(self, x: Tensor) -> Tensor:
-        y = ops.matmul(x, self.weight.T)
-        return y if self.bias is None else y + self.bias
+        return ops.dense(x, self.weight, self.bias)
 
 
 class ColumnParallelLinear(Linear):
@@ -53,5 +52,5 @@ class RowParallelLinear(Linear):
         self.reduce = ReduceFromGroup(group)
 
     def construct(self, x: Tensor) -> Tensor:
-        y = self.reduce(ops.matmul(x, self.weight.T))
+        y = self.reduce(ops.dense(x, self.weight))
         return y if self.bias is None else y + self.bias

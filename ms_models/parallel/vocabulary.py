@@ -7,13 +7,14 @@ no part in the softmax.
 from __future__ import annotations
 
 import mindspore as ms
+import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from ms_models.parallel.collectives import GatherFromGroup, ReduceFromGroup
 from ms_models.parallel.mesh import Group
 
 IGNORED = -100  # Hugging Face's label for a position without a target
-LOWEST = -3.4028234663852886e38  # finite, so that no inf - inf can make a NaN
+LOWEST = float(np.finfo(np.float32).min)  # finite, so that no inf - inf can make a NaN
 
 
 class VocabParallelEmbedding(nn.Cell):

@@ -223,6 +223,14 @@ def test_faults_in_the_gradient_only_are_seen(biased: Case) -> None:
         assert gradient_errors(spoiled, biased)[name] > GRADIENT
 
 
+def test_a_pad_token_that_learns_is_seen(untied: Case) -> None:
+    model = load(untied)
+    model.model.embed_tokens.padding_id = None
+    errors = gradient_errors(run(model, untied, jit=False), untied)
+    wrong = {name for name, error in errors.items() if error > GRADIENT}
+    assert wrong == {"model.embed_tokens.weight"}  # the logits do not show it
+
+
 def test_labels_that_are_not_shifted_are_seen(biased: Case) -> None:
     model = load(biased)
     rolled = np.roll(biased.labels, 1, axis=1)

@@ -70,7 +70,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
     result = launch(WORKER, RANKS, tmp_path_factory.mktemp("pair"), "pair", str(models))
     result.check(RANKS)
+    for name in MODELS:
+        for case in result.ranks[0]["models"][name]["cases"]:
+            show(f"{name} {case}", [result.ranks[rank]["models"][name]["cases"][case] for rank in range(RANKS)])
     return result
+
+
+def show(name: str, cases: list[dict[str, Any]]) -> None:
+    """Prints the largest errors over ranks, for the cards (`pytest -s`)."""
+    worst = {key: max(case[key] for case in cases) for key in ("logits", "loss", "gradient") if key in cases[0]}
+    print(name, ", ".join(f"{key} {value:.1e}" for key, value in worst.items()))
 
 
 def test_every_rank_is_itself(run: Launch) -> None:
@@ -143,6 +152,7 @@ def test_planted_faults_are_seen(run: Launch, rank: int) -> None:
 def test_four_ranks_in_sub_groups_equal_one_process(models: Path, tmp_path: Path) -> None:
     result = launch(WORKER, 4, tmp_path, "grid", str(models))
     result.check(4)
+    show("llama dp=2 tp=2", [result.ranks[rank]["case"] for rank in range(4)])
     for rank in range(4):
         found = result.ranks[rank]
         assert found["coordinates"] == {"tp": rank % 2, "cp": 0, "dp": rank // 2, "pp": 0}

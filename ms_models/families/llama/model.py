@@ -150,5 +150,5 @@ class LlamaForCausalLM(CausalLM):
         """Logits `[B, S, V]` of this rank's vocabulary rows."""
         x_BSM = self.enter_head(x_BSM)
         if self.lm_head is None:
-            return ops.matmul(x_BSM, self.model.embed_tokens.weight.T)
+            return ops.dense(x_BSM, self.model.embed_tokens.weight)
         return self.lm_head(x_BSM)

@@ -1,0 +1,38 @@
+"""Every family has a card that names its state, and each measured state a command that exists."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mappings.families import families
+from ms_models.auto import registered
+
+ROOT = Path(__file__).parents[2]
+STATES = {"measured", "code-verified", "unverified", "unsupported"}
+
+
+def card(family: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "ms_models" / "families" / family / "card.yaml").read_text(encoding="utf-8"))
+
+
+def test_every_family_has_a_model_and_a_card() -> None:
+    for name, family in families().items():
+        assert set(family.model_types) <= set(registered())
+        assert card(name)["family"] == name
+        assert set(card(name)["architectures"]) == set(family.architectures)
+
+
+@pytest.mark.parametrize("family", families())
+def test_states_and_commands_are_real(family: str) -> None:
+    body = card(family)
+    assert set(body["status"].values()) <= STATES
+    assert "measured" in body["status"].values() and body["evidence"]
+    for item in body["evidence"]:
+        scripts = [word for word in shlex.split(item["command"]) if word.endswith(".py")]
+        assert scripts and all((ROOT / script).is_file() for script in scripts)
+        assert any(isinstance(value, float | int) for key, value in item.items() if key not in ("command", "what"))
