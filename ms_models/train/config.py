@@ -258,7 +258,7 @@ class _Loader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                raise UserError(f"config: key {key!r} occurs twice{node.start_mark}")
+                raise UserError(f"config: key {key!r} occurs twice in the section of line {node.start_mark.line + 1}")
         return super().construct_mapping(node, deep)
 
 

@@ -171,7 +171,7 @@ class Ranks:
         return None
 
     def _exit_code(self, pid: int) -> str:
-        if self.world_size == 1:
+        if pid == self._main.pid:
             code: int | None = self._main.wait()
         else:
             found = [int(match[2]) for match in DEAD_WORKER.finditer(_read(self._log)) if int(match[1]) == pid]

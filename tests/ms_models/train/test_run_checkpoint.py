@@ -1,0 +1,220 @@
+"""Checkpoints of a run: complete or absent, exact, verified, pruned; an interrupted save leaves the last good one."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+
+from mappings.errors import UserError
+from mappings.formats.manifest import Manifest
+from ms_models import AutoModelForCausalLM
+from ms_models.data.loader import TrainingLoader
+from ms_models.parallel.mesh import Mesh
+from ms_models.train import checkpoint, random_state, run_directory
+from ms_models.train.config import OptimizerConfig
+from ms_models.train.run_directory import complete_checkpoints, find_latest, read_manifest, remove_leftovers, verify
+from ms_models.train.step import Trainer
+from tests.ms_models.train.run_helpers import write_data, write_model
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("checkpoint")
+    return write_model(root / "model"), write_data(root / "data")
+
+
+@pytest.fixture(scope="module")
+def trainer(paths: tuple[Path, Path]) -> Trainer:
+    trainer = make_trainer(paths[0])
+    step(trainer, paths[1])
+    return trainer
+
+
+def make_trainer(model: Path) -> Trainer:
+    return Trainer(AutoModelForCausalLM.from_pretrained(model), Mesh.single(), OptimizerConfig(), jit=False)
+
+
+def step(trainer: Trainer, data: Path, position: int = 0) -> float:
+    return trainer.step(TrainingLoader(data, seed=0, micro_batch_size=4, position=position).next_step(), 0.01).loss
+
+
+def save(run: Path, number: int, trainer: Trainer, keep: int = 2) -> Path:
+    return checkpoint.save(run, number, trainer, {"tokens": 5, "config": {}}, keep=keep)
+
+
+def steps(run: Path) -> list[int]:
+    return [number for number, _ in complete_checkpoints(run)]
+
+
+def test_everything_comes_back_exactly(trainer: Trainer, paths: tuple[Path, Path], tmp_path: Path) -> None:
+    directory = save(tmp_path, 3, trainer)
+    drawn = (random.random(), np.random.rand(), ms.get_rng_state().asnumpy().tolist())
+    manifest = read_manifest(find_latest(tmp_path))
+    assert find_latest(tmp_path) == directory
+    assert manifest.training["step"] == 3
+    assert manifest.training["optimizer_step"] == 1
+
+    restored = make_trainer(directory)
+    random_state.seed_all(99, 0)
+    checkpoint.load(directory, manifest, restored)
+    assert (random.random(), np.random.rand(), ms.get_rng_state().asnumpy().tolist()) == drawn
+    for name, value in trainer.optimizer.state().items():
+        assert np.array_equal(restored.optimizer.state()[name], value), name
+    assert step(restored, paths[1], 4) == step(trainer, paths[1], 4)
+    for own, other in zip(restored.model.get_parameters(), trainer.model.get_parameters(), strict=True):
+        assert np.array_equal(own.asnumpy(), other.asnumpy()), own.name
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(bytes(raw))
+
+
+@pytest.mark.parametrize(
+    "file", ["model-rank00000.safetensors", "optimizer-rank00000.safetensors", "random-rank00000.json", "config.json"]
+)
+@pytest.mark.parametrize(
+    ("damage", "expected"), [(truncate, "bytes, expected"), (flip, "SHA-256 differs"), (Path.unlink, "missing")]
+)
+def test_damage_is_found_and_named(
+    trainer: Trainer, tmp_path: Path, file: str, damage: Callable[[Path], None], expected: str
+) -> None:
+    directory = save(tmp_path, 1, trainer)
+    verify(directory, read_manifest(directory))  # whole so far
+    damage(directory / file)
+    with pytest.raises(UserError) as caught:
+        verify(directory, read_manifest(directory))
+    assert file in str(caught.value)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "file", ["model-rank00000.safetensors", "optimizer-rank00000.safetensors", "random-rank00000.json"]
+)
+def test_a_rank_does_not_load_damaged_files(trainer: Trainer, tmp_path: Path, file: str) -> None:
+    directory = save(tmp_path, 1, trainer)
+    flip(directory / file)
+    with pytest.raises(UserError, match="damaged"):
+        checkpoint.load(directory, read_manifest(directory), make_trainer(directory))
+
+
+def test_the_last_ones_are_kept_also_across_restarts(trainer: Trainer, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        save(tmp_path, number, trainer)
+    assert steps(tmp_path) == [2, 3]
+    save(tmp_path, 4, trainer, keep=3)
+    assert steps(tmp_path) == [2, 3, 4]
+    assert (tmp_path / "LATEST").read_text() == "step_00000004\n"
+
+
+def test_going_back_replaces_steps_as_they_are_passed_again(trainer: Trainer, tmp_path: Path) -> None:
+    for number in (3, 6, 9):
+        save(tmp_path, number, trainer, keep=3)
+    (tmp_path / "LATEST").write_text("step_00000003\n")
+    assert find_latest(tmp_path).name == "step_00000003"
+    (tmp_path / "step_00000006" / "mark").touch()
+    save(tmp_path, 6, trainer, keep=3)
+    assert not (tmp_path / "step_00000006" / "mark").exists()
+    assert steps(tmp_path) == [3, 6, 9]
+    assert find_latest(tmp_path).name == "step_00000006"
+
+
+@pytest.mark.parametrize("moment", ["rename", "latest"])
+def test_a_crash_during_commit_leaves_the_last_good_one(
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    save(tmp_path, 1, trainer)
+    before = read_manifest(find_latest(tmp_path))
+
+    class Crash(BaseException):
+        """As if the process had been killed: nothing may catch it."""
+
+    def crash(*_: Any) -> None:
+        raise Crash
+
+    monkeypatch.setattr(Path, "rename" if moment == "rename" else "replace", crash)
+    if moment == "latest":  # the manifest itself is written with replace
+        monkeypatch.setattr(Manifest, "write", lambda self, directory: (directory / "manifest.json").write_text("{}"))
+    with pytest.raises(Crash):
+        save(tmp_path, 2, trainer)
+    monkeypatch.undo()
+    assert find_latest(tmp_path).name == "step_00000001"
+    verify(find_latest(tmp_path), before)
+    remove_leftovers(tmp_path)
+    assert not list(tmp_path.glob(".step_*"))
+    save(tmp_path, 2, trainer)
+    assert find_latest(tmp_path).name == "step_00000002"
+    verify(find_latest(tmp_path), read_manifest(find_latest(tmp_path)))
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_failing_disk_is_tried_twice(
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    save(tmp_path, 1, trainer)
+    calls = []
+    write = checkpoint._write_tensors
+
+    def full(path: Path, tensors: Any) -> None:
+        calls.append(path)
+        if len(calls) <= failures:
+            raise OSError(28, "No space left on device", str(path))
+        write(path, tensors)
+
+    monkeypatch.setattr(checkpoint, "_write_tensors", full)
+    if failures == 1:
+        assert find_latest(save(tmp_path, 2, trainer).parent).name == "step_00000002"
+        return
+    with pytest.raises(UserError, match=r"step 2 could not be saved in 2 attempts: No space left on device"):
+        save(tmp_path, 2, trainer)
+    assert find_latest(tmp_path).name == "step_00000001"
+    verify(find_latest(tmp_path), read_manifest(find_latest(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("latest", "expected"),
+    [
+        (None, "no LATEST file"),
+        ("../elsewhere", "must hold a name like step_00000100"),
+        ("step_00000009", "which is missing or incomplete; complete checkpoints: step_00000001"),
+    ],
+)
+def test_bad_latest_is_refused(trainer: Trainer, tmp_path: Path, latest: str | None, expected: str) -> None:
+    save(tmp_path, 1, trainer)
+    (tmp_path / "LATEST").unlink()
+    if latest is not None:
+        (tmp_path / "LATEST").write_text(latest)
+    with pytest.raises(UserError) as caught:
+        find_latest(tmp_path)
+    assert expected in str(caught.value)
+
+
+def test_weights_alone_cannot_be_resumed(trainer: Trainer, tmp_path: Path) -> None:
+    directory = save(tmp_path, 1, trainer)
+    body = json.loads((directory / "manifest.json").read_text())
+    (directory / "manifest.json").write_text(json.dumps({**body, "training": {}}))
+    with pytest.raises(UserError, match="no training state"):
+        read_manifest(directory)
+
+
+def test_half_removed_checkpoints_do_not_count_and_are_cleared(trainer: Trainer, tmp_path: Path) -> None:
+    directory = save(tmp_path, 1, trainer)
+    shutil.copytree(directory, tmp_path / run_directory.step_name(7))
+    (tmp_path / run_directory.step_name(7) / "manifest.json").unlink()
+    assert steps(tmp_path) == [1]
+    remove_leftovers(tmp_path)
+    assert not (tmp_path / run_directory.step_name(7)).exists()
+    assert directory.is_dir()

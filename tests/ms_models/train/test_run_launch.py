@@ -1,0 +1,224 @@
+"""What `launch` refuses before it starts anything, the dry run, and the loop's policies in this process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mappings.errors import UserError
+from ms_models.data import records
+from ms_models.train import loop, processes
+from ms_models.train.config import load
+from ms_models.train.errors import RunError
+from ms_models.train.launch import launch
+from ms_models.train.metrics import MetricsFile, read_metrics
+from ms_models.train.run_directory import LOGS, complete_checkpoints
+from tests.ms_models.train.run_helpers import write_config, write_data, write_model
+
+
+class Run:
+    """A configuration whose launch must not start a process."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.model, self.data, self.output = root / "model", root / "data", root / "out"
+        write_model(self.model)
+        write_data(self.data)
+        self.config = write_config(root / "run.yaml", self.model, self.data, self.output)
+        self.lines: list[str] = []
+
+    def launch(self, *overrides: str, **options: Any) -> int:
+        return launch(self.config, overrides, echo=self.lines.append, **options)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(processes.subprocess, "Popen", refuse)
+    return Run(tmp_path)
+
+
+def edit_config(field: str, value: Any) -> Callable[[Run], None]:
+    def change(run: Run) -> None:
+        path = run.model / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+
+    return change
+
+
+def edit_data(section: str, **values: Any) -> Callable[[Run], None]:
+    def change(run: Run) -> None:
+        path = run.data / records.NAME
+        body = json.loads(path.read_text())
+        body[section] |= values
+        path.write_text(json.dumps(body))
+
+    return change
+
+
+def other_tokenizer(run: Run) -> None:
+    (run.model / "tokenizer.json").write_text("{}")
+
+
+REFUSED: list[tuple[list[str], Callable[[Run], None] | None, str]] = [
+    (["layout.tp=4"], None, "tp=4 does not divide the 2 heads of model.layers.0.self_attn.k_proj.weight; tp=2 would"),
+    (["layout.pp=2"], None, "nothing else yet"),
+    (["model.path=/none"], None, "/none: no such directory"),
+    ([], edit_config("model_type", "lama"), "model_type 'lama' is not supported; the nearest known is 'llama'"),
+    ([], lambda run: (run.model / "model.safetensors").unlink(), "neither model.safetensors nor"),
+    ([], edit_config("max_position_embeddings", 8), "sequences of 12 tokens exceed the model's max_position"),
+    (["data.seq_length=16"], None, "data.seq_length is 16, but"),
+    ([], edit_data("tokenizer", largest_id=53), "holds token id 53, the model's vocabulary has 53"),
+    ([], other_tokenizer, "was tokenized with another tokenizer.json"),
+    (["train.micro_batch_size=10"], None, "37 sequences do not fill a global batch of 40"),
+    (["data.path=/none"], None, "so this is no prepared data"),
+    (["data.path=null", "data.text=[stdlib]", "data.seq_length=33"], None, "max_position_embeddings of 32"),
+    (["data.path=null", "data.text=[stdlib]", "data.seq_length=8"], None, "no tokenizer.json"),
+    (["output.directory={model}/config.json/out"], None, "cannot be written"),
+    (["checkpoint.resume=true"], None, "no LATEST file"),
+    (["optimizr.lr=1"], None, "did you mean 'optimizer'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("overrides", "change", "expected"), REFUSED)
+def test_what_cannot_run_is_refused_before_anything_is_written(
+    run: Run, overrides: list[str], change: Callable[[Run], None] | None, expected: str
+) -> None:
+    if change is not None:
+        change(run)
+    with pytest.raises(UserError) as caught:
+        run.launch(*(override.format(model=run.model) for override in overrides))
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not run.output.exists()
+
+
+def test_evaluation_needs_a_validation_split(run: Run) -> None:
+    shutil.rmtree(run.data)
+    write_data(run.data, validation=0)
+    with pytest.raises(UserError, match="there is no validation split"):
+        run.launch()
+
+
+@pytest.mark.parametrize("step", [0, 7])
+def test_stop_after_must_be_a_step_of_the_run(run: Run, step: int) -> None:
+    with pytest.raises(UserError, match="the run has steps 1 to 6"):
+        run.launch(stop_after=step)
+
+
+def test_a_full_disk_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 10**5))
+    with pytest.raises(UserError, match="are needed for checkpoints"):
+        run.launch()
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(run: Run) -> None:
+    assert run.launch(dry_run=True) == 0
+    assert not run.output.exists()
+    text = "\n".join(run.lines)
+    for part in (
+        "layout: one process",
+        "2 x 4 x dp 1 = 8 sequences",
+        "37 sequences of 12; the run reads 1.30 epochs",
+        "every check passed",
+    ):
+        assert part in text
+
+
+def train(run: Run, *overrides: str, resume: Path | None = None, stop_after: int | None = None) -> None:
+    """The loop of one process, in this one."""
+    (run.output / LOGS).mkdir(parents=True, exist_ok=True)
+    (run.output / LOGS / "rank_00000.json").touch()
+    loop.run(
+        load(run.config, ["train.jit=false", "train.accumulation=1", *overrides]), resume=resume, stop_after=stop_after
+    )
+
+
+def curve(run: Run) -> list[dict[str, Any]]:
+    timed = {"tokens_per_s", "step_time_s", "data_wait"}
+    return [
+        {k: v for k, v in record.items() if k not in timed} for record in read_metrics(run.output / "metrics.jsonl")
+    ]
+
+
+def test_a_checkpoint_is_resumed_exactly_and_only_with_its_own_run(run: Run) -> None:
+    train(run)
+    whole = curve(run)
+    assert [record["step"] for record in whole] == [1, 2, 3, 3, 4, 5, 6, 6]
+    assert len({record["loss"] for record in whole if "loss" in record}) == 6
+    first, last = (path for _, path in complete_checkpoints(run.output))
+    reference = {path.name: path.read_bytes() for path in last.iterdir()}
+
+    with pytest.raises(UserError, match="holds a run with checkpoints up to step 6; use --resume"):
+        run.launch()
+    with pytest.raises(UserError, match=r"the run is complete, train\.steps is 6"):
+        run.launch(resume=True)
+    (run.output / "LATEST").write_text(f"{first.name}\n")
+    for override, expected in {
+        "layout.dp=2": "was saved with layout one process, the run has dp=2",
+        "train.seed=6": r"train\.seed was 5, now it is 6",
+    }.items():
+        with pytest.raises(UserError, match=expected):
+            run.launch(override, resume=True)
+    assert run.launch("optimizer.lr=0.02", resume=True, dry_run=True) == 0
+    assert "changed since step_00000003: optimizer.lr 0.01 -> 0.02" in run.lines
+
+    train(run, resume=first)
+    assert curve(run) == whole
+    for name in ("model-rank00000.safetensors", "optimizer-rank00000.safetensors", "random-rank00000.json"):
+        assert (last / name).read_bytes() == reference[name], name
+
+
+def test_stopping_saves_and_the_rest_follows(run: Run) -> None:
+    train(run, stop_after=2)
+    ((step, directory),) = complete_checkpoints(run.output)
+    assert step == 2
+    train(run, resume=directory)
+    stopped = curve(run)
+    shutil.rmtree(run.output)
+    train(run)
+    assert stopped == curve(run)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_or_is_skipped(run: Run) -> None:
+    huge = ("optimizer.lr=1e30", "schedule.warmup_steps=0", "train.eval_every=0")
+    with pytest.raises(RunError, match=r"step 2: loss nan.*nothing was updated.*positions 2\.\.3 of the stream"):
+        train(run, *huge)
+    assert [record["step"] for record in curve(run)] == [1]
+    with pytest.raises(RunError, match="step 4"):
+        train(run, *huge, "train.non_finite=skip", "train.max_skips=3")
+    assert [record["loss"] is None for record in curve(run)] == [False, True, True]
+    progress = (run.output / LOGS / "progress.txt").read_text()
+    assert "step skipped (2 in a row, 3 end the run)" in progress
+
+
+def test_metrics_drop_what_a_resumed_run_will_do_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with MetricsFile(path, resume_step=0) as metrics:
+        for step in range(1, 6):
+            metrics.write(step=step, loss=1 / step)
+    with path.open("a") as file:
+        file.write('{"step": 6, "lo')  # killed while writing
+    with MetricsFile(path, resume_step=3) as metrics:
+        metrics.write(step=4, loss=0.1)
+    assert [(record["step"], record["loss"]) for record in read_metrics(path)] == [
+        (1, 1.0),
+        (2, 0.5),
+        (3, 1 / 3),
+        (4, 0.1),
+    ]
+    path.write_text("nonsense\n")
+    with pytest.raises(UserError, match="line 1 is not valid JSON"):
+        read_metrics(path)
+    path.write_text('{"loss": 1}\n')
+    with pytest.raises(UserError, match="line 1 is no record with a step"):
+        read_metrics(path)

@@ -1,0 +1,148 @@
+"""Starting, watching and ending processes, with small scripts in the place of training."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mappings.errors import UserError
+from ms_models.train import processes, status
+from ms_models.train.processes import Failure, Ranks, command_line, environment
+
+pytestmark = pytest.mark.timeout(60)
+
+RANK = """
+import os, subprocess, sys, time
+from pathlib import Path
+from ms_models.train import status
+logs = Path({logs!r})
+"""
+
+
+def start(tmp_path: Path, body: str, world: int = 1) -> Ranks:
+    script = tmp_path / "script.py"
+    script.write_text(RANK.format(logs=str(tmp_path)) + textwrap.dedent(body))
+    return Ranks([sys.executable, str(script)], environment(1, world), world, tmp_path)
+
+
+def watch(tmp_path: Path, body: str, world: int = 1, timeout_s: float = 30, stall_s: float = 0) -> Failure | None:
+    with start(tmp_path, body, world) as ranks:
+        return ranks.watch(timeout_s, stall_s, lambda: None)
+
+
+def test_all_ranks_finishing_is_success(tmp_path: Path) -> None:
+    body = "for rank in range(2): status.report(logs, rank, status.RUNNING); status.report(logs, rank, status.FINISHED)"
+    assert watch(tmp_path, body, world=2) is None
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        ("sys.exit(3)", "died with exit code 3"),
+        ("os.kill(os.getpid(), 9)", "died of signal 9"),
+        ("sys.exit(0)", "died with exit code 0"),  # without having finished
+    ],
+)
+def test_a_dead_rank_is_named_with_the_end_of_its_log(tmp_path: Path, ending: str, expected: str) -> None:
+    body = f"status.report(logs, 0, status.RUNNING); print('last words', flush=True); time.sleep(0.5); {ending}"
+    failure = watch(tmp_path, body)
+    assert failure is not None
+    assert (failure.rank, failure.message) == (0, expected)
+    assert failure.tail.endswith("last words")
+
+
+def test_the_first_of_several_failures_is_the_reason(tmp_path: Path) -> None:
+    body = """
+    status.Status(0, os.getpid(), status.FAILED, 200.0, "defect", "second").write(logs)
+    status.Status(1, os.getpid(), status.FAILED, 100.0, "user", "first").write(logs)
+    time.sleep(60)
+    """
+    failure = watch(tmp_path, body, world=2)
+    assert failure is not None
+    assert (failure.rank, failure.kind, failure.message) == (1, "user", "first")
+
+
+def test_an_exit_before_any_rank_reported_shows_the_launchers_output(tmp_path: Path) -> None:
+    failure = watch(tmp_path, "print('cannot start'); sys.exit(5)", world=2)
+    assert failure is not None
+    assert failure.rank is None
+    assert "exit code 5" in failure.message
+    assert "cannot start" in failure.tail
+
+
+def test_the_limits_of_time_are_kept(tmp_path: Path) -> None:
+    sleeping = "status.report(logs, 0, status.RUNNING); time.sleep(60)"
+    failure = watch(tmp_path, sleeping, timeout_s=1)
+    assert failure is not None
+    assert "launch.timeout_s: not finished after 1 s" in failure.message
+    status.clear(tmp_path)
+    failure = watch(tmp_path, sleeping, stall_s=1)
+    assert failure is not None
+    assert "launch.stall_s: no rank reported anything for 1 s" in failure.message
+    alive = """
+    status.report(logs, 0, status.RUNNING)
+    for _ in range(30):
+        time.sleep(0.1)
+        os.utime(logs / status.file_name(0))
+    status.report(logs, 0, status.FINISHED)
+    """
+    status.clear(tmp_path)
+    assert watch(tmp_path, alive, stall_s=1.5) is None
+
+
+def test_no_descendant_survives_whatever_session_it_is_in(tmp_path: Path) -> None:
+    body = """
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True)
+    (logs / "child").write_text(str(child.pid))
+    time.sleep(60)
+    """
+
+    class Stop(Exception):
+        pass
+
+    def stop_when_child_runs() -> None:
+        if (tmp_path / "child").is_file() and time.time() > (tmp_path / "child").stat().st_mtime + 1:
+            raise Stop
+
+    with pytest.raises(Stop), start(tmp_path, body) as ranks:
+        ranks.watch(30, 0, stop_when_child_runs)
+    child = int((tmp_path / "child").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+
+
+def test_one_rank_needs_no_msrun_and_several_get_this_interpreter(tmp_path: Path) -> None:
+    assert command_line("m", ["c"], 1, tmp_path) == [sys.executable, "-m", "m", "c"]
+    several = command_line("m", ["c"], 4, tmp_path)
+    assert several[0] == sys.executable
+    assert "--worker_num=4" in several
+    assert several[-4:] == ["python", "-m", "m", "c"]
+    folder, *_ = environment(None, 2)["PATH"].split(os.pathsep)
+    assert Path(folder) == Path(sys.executable).parent
+
+
+def test_threads_are_shared_unless_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert environment(None, 2)["OMP_NUM_THREADS"] == "4"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert environment(None, 2)["OMP_NUM_THREADS"] == "3"
+    assert environment(1, 2)["OMP_NUM_THREADS"] == "1"
+
+
+def test_an_interpreter_that_msrun_cannot_start_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3.11"))
+    with pytest.raises(UserError, match="run from a virtual environment"):
+        environment(None, 1)
+
+
+def test_exit_code_of_a_rank_is_read_from_msruns_log(tmp_path: Path) -> None:
+    line = "[ERROR] ME(1:2,MainProcess): Worker process 77 exit with exception. Error code: -9."
+    assert processes.DEAD_WORKER.search(line).groups() == ("77", "-9")  # type: ignore[union-attr]
