@@ -222,7 +222,7 @@ class CallInference(ABC):
         return UNKNOWN
 
     def _library_call(self, name: str, node: cst.Call, arguments: Arguments, env: Env) -> Type | None:
-        types = [t for _, t in arguments]
+        types = [t for argument, t in arguments if argument.keyword is None]
         first = types[0] if types else UNKNOWN
         if name in _SAME_ELEMENTS:
             return first if name in _COPIES else list_of(self.iterated(first)) if types else Type("list")

@@ -18,7 +18,7 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "torch_gpt"
 STEPS = 20
 # The sample's own model, scaled down: what is compared does not depend on the size.
 SMALL = ["model.n_layer=2", "model.n_embd=64", "model.hidden_dim=176", "data.block_size=64", "data.batch_size=4",
-         "data.max_bytes=400000", "train.save_interval=10", "train.eval_batches=2"]  # fmt: skip
+         "data.max_bytes=1000000", "train.save_interval=10", "train.eval_batches=2"]  # fmt: skip
 FIRST_RTOL, LAST_RTOL = 1e-6, 1e-4
 """fp32: one forward pass differs by the order of sums; 20 updates carry such differences along."""
 NORM_RTOL = 1e-3
