@@ -173,8 +173,14 @@ class _Filler(cst.CSTTransformer):
 
     # -- where a placeholder stands
     def visit_Call(self, node: cst.Call) -> None:
+        builtin = isinstance(node.func, cst.Name)  # `int($p)` is a larger expression, not a call that may go without $p
         for arg in node.args:
-            if isinstance(arg.value, cst.Name) and not arg.value.lpar and arg.value.value.startswith((_VALUE, _TUPLE)):
+            if (
+                not builtin
+                and isinstance(arg.value, cst.Name)
+                and not arg.value.lpar
+                and arg.value.value.startswith((_VALUE, _TUPLE))
+            ):
                 self._handled.add(id(arg.value))
             self._bare.add(id(arg.value))
 

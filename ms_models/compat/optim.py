@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 
@@ -102,7 +103,7 @@ class Optimizer:
         state = {}
         for parameter, values in self.state.items():
             entry = {"step": Tensor(float(values["step"]), ms.float32)} if self._saves_step else {}
-            state[numbers[id(parameter)]] = entry | {name: Tensor(values[name]) for name in self._names}
+            state[numbers[id(parameter)]] = entry | {name: _copy(values[name]) for name in self._names}
         return {"state": dict(sorted(state.items())), "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -125,7 +126,7 @@ class Optimizer:
             state["step"] = int(values.get("step", started))
             for name in self._names:
                 if values.get(name) is not None:
-                    state[name].set_data(Tensor(values[name]).astype(state[name].dtype))
+                    state[name].set_data(_copy(values[name]).astype(state[name].dtype))
 
 
 class _AdamBase(Optimizer):
@@ -151,26 +152,36 @@ class _AdamBase(Optimizer):
             raise ValueError(f"invalid setting: lr {lr}, eps {eps}, betas {betas}, weight_decay {weight_decay}")
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": False}
         super().__init__(params, {**defaults, "maximize": maximize})
+        self._adam = ops.Adam()
 
     def _update(self, parameter: Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self._state(parameter)
         state["step"] += 1
         beta1, beta2 = (float(b) for b in group["betas"])
         lr, decay = float(group["lr"]), float(group["weight_decay"])
-        kept: Tensor = parameter
-        if decay and self._decoupled:
-            kept = parameter * (1 - lr * decay)
-        elif decay:
+        if decay and not self._decoupled:
             gradient = gradient + parameter * decay
-        # Plain operations: the fused ops.Adam computes 1 - beta2 in float32, which is 5e-5 off for 0.999.
-        step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
-        new_mean = mean + (gradient - mean) * (1 - beta1)
-        new_square = square * beta2 + gradient * gradient * (1 - beta2)
-        scale = math.sqrt(1 - beta2**step)
-        change = new_mean / (ops.sqrt(new_square) / scale + float(group["eps"])) * (lr / (1 - beta1**step))
-        ops.assign(mean, new_mean)
-        ops.assign(square, new_square)
-        ops.assign(parameter, kept - change)
+        # torch: lr / c1 * m / (sqrt(v) / sqrt(c2) + eps) with c = 1 - beta^step. The fused kernel computes
+        # lr' * m' / (sqrt(v') + eps'), given beta^step = 0. It has 1 - beta in float32 only, so m' and v' are m and v
+        # times a constant near 1 (off by 1e-5 for beta2 = 0.999), which lr' and eps' take out again.
+        gain1, gain2 = _gain(beta1), _gain(beta2)
+        root = math.sqrt((1 - beta2 ** state["step"]) * gain2)
+        rate = lr * root / ((1 - beta1 ** state["step"]) * gain1)
+        scalars = (0.0, 0.0, rate, beta1, beta2, float(group["eps"]) * root)
+        if decay and self._decoupled:
+            ops.assign(parameter, parameter * Tensor(np.float32(1 - lr * decay)))
+        arguments = [Tensor(np.float32(s)) for s in scalars]
+        self._adam(parameter, state["exp_avg"], state["exp_avg_sq"], *arguments, gradient.astype(parameter.dtype))
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    # `Tensor(parameter)` would share the memory that the next update overwrites
+    return Tensor(tensor).copy()
+
+
+def _gain(beta: float) -> float:
+    """`1 - beta` as the kernel has it, from a float32 beta, over its exact value."""
+    return (1.0 - float(np.float32(beta))) / (1.0 - beta)
 
 
 class Adam(_AdamBase):

@@ -117,7 +117,8 @@ def _rebuild_tensor(storage: Any, offset: int, size: Any, stride: Any, *ignored:
     values = np.lib.stride_tricks.as_strided(flat[offset:], size, steps, writeable=False) if 0 not in size else None
     array = np.ascontiguousarray(values).reshape(size) if values is not None else np.empty(size, flat.dtype)
     if dtype == ms.bfloat16:
-        return Tensor((array.astype(np.uint32) << 16).view(np.float32)).astype(ms.bfloat16)
+        wide = (array.reshape(-1).astype(np.uint32) << 16).view(np.float32)
+        return Tensor(wide.reshape(size)).astype(ms.bfloat16)
     return Tensor(array, dtype)
 
 
