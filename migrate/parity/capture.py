@@ -28,10 +28,12 @@ class Job:
     """npz of `make_batch`."""
     modules: tuple[str, ...]
     """Modules whose output is recorded in stage F."""
+    dtype: str = "float32"
+    """Precision of the PyTorch side; float64 measures its rounding."""
 
     def write(self, path: Path) -> None:
         """Stores the job as JSON."""
-        body = {"directory": str(self.directory), "inputs": str(self.inputs)}
+        body = {"directory": str(self.directory), "inputs": str(self.inputs), "dtype": self.dtype}
         path.write_text(json.dumps({**body, "stages": self.stages, "modules": self.modules}), encoding="utf-8")
 
     @classmethod
@@ -39,7 +41,7 @@ class Job:
         """Reads a job that `write` stored."""
         body = read_json(path)
         stages, modules = tuple(body["stages"]), tuple(body["modules"])
-        return cls(Path(body["directory"]), stages, Path(body["inputs"]), modules)
+        return cls(Path(body["directory"]), stages, Path(body["inputs"]), modules, body["dtype"])
 
     def batch(self) -> dict[str, np.ndarray]:
         """The inputs."""

@@ -1,4 +1,4 @@
-"""The reference side: transformers on PyTorch, fp32, CPU. `python -m migrate.parity.capture_torch JOB OUT`."""
+"""The reference side: transformers on PyTorch, CPU. `python -m migrate.parity.capture_torch JOB OUT`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ def main(job_path: Path, out: Path) -> None:
     job = Job.read(job_path)
     torch.use_deterministic_algorithms(True)
     loader: Any = transformers.AutoModelForCausalLM
-    # "eager" spells attention out; the fused kernels order their sums differently from build to build.
+    # "eager" spells attention out; the fused kernels order their sums differently from build to build. In fp64 it takes
+    # the softmax in fp32, where its mask overflows to NaN; sdpa stays in fp64.
+    attention = "eager" if job.dtype == "float32" else "sdpa"
     model, info = loader.from_pretrained(
         job.directory,
-        dtype=torch.float32,
-        attn_implementation="eager",
+        dtype=getattr(torch, job.dtype),
+        attn_implementation=attention,
         local_files_only=True,
         output_loading_info=True,
     )

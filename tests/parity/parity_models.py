@@ -23,12 +23,12 @@ SIZES = {
 }
 
 
-def make(family: str, directory: Path, **overrides: object) -> Path:
+def make(family: str, directory: Path, *, scale: float = 0.1, **overrides: object) -> Path:
     """Saves a model none of whose parameters is at its initial constant; attention is far from uniform."""
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_config(CONFIGS[family](**{**SIZES, **overrides}))
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+            parameter.add_(torch.randn_like(parameter) * scale)
     model.save_pretrained(directory)
     return directory

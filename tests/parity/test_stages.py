@@ -116,6 +116,22 @@ def test_the_first_divergence_is_named_in_the_order_of_execution(tmp_path: Path)
     assert result.findings[0].message.startswith("first divergence: second")
 
 
+@pytest.mark.parametrize(
+    ("noise", "verdict"),
+    [(1e-4, Verdict.PASS), (1e-6, Verdict.FAIL), (np.nan, Verdict.FAIL), (1.0, Verdict.FAIL)],
+    ids=["explains it", "too small", "broken", "capped"],
+)
+def test_measured_rounding_raises_a_bound_within_reason(noise: float, verdict: Verdict, tmp_path: Path) -> None:
+    # The candidate is off by 2e-4 (by 0.5 where even the cap of 100 x 1e-5 must refuse); the bound is 1e-5.
+    off = np.float32(1 + (0.5 if noise == 1.0 else 2e-4))
+    left = capture(tmp_path / "left", "F", OUTPUTS)
+    right = capture(tmp_path / "right", "F", {name: value * off for name, value in OUTPUTS.items()})
+    wide = {name: value.astype(np.float64) * (1 + noise) for name, value in OUTPUTS.items()}
+    exact = capture(tmp_path / "exact", "F", wide)
+    assert judge("F", left, right, BATCH, list(OUTPUTS), Tolerances()).stage.verdict is Verdict.FAIL
+    assert judge("F", left, right, BATCH, list(OUTPUTS), Tolerances(), exact).stage.verdict is verdict
+
+
 def test_what_stands_under_padding_does_not_count(tmp_path: Path) -> None:
     padded = tuple(int(i) for i in np.argwhere(BATCH["attention_mask"] == 0)[0])
     assert compared(tmp_path, "F", OUTPUTS, changed(OUTPUTS, "first", (*padded, 0), -3.0)).stage.verdict is Verdict.PASS
