@@ -145,9 +145,9 @@ def report_step(out: Path) -> Step:
     """Everything on one page."""
     reports = [out / "reports" / f"{name}.json" for name in REPORTS]
     curves = [
-        f"PyTorch torch_gpt={out / 'torch_run' / 'losses.jsonl'}",
-        f"converted torch_gpt={out / 'converted_run' / 'losses.jsonl'}",
-        *(f"{name}={out / run / 'metrics.jsonl'}" for name, run in RUNS.items()),
+        f"loss of torch_gpt:PyTorch={out / 'torch_run' / 'losses.jsonl'}",
+        f"loss of torch_gpt:converted to MindSpore={out / 'converted_run' / 'losses.jsonl'}",
+        *(f"loss of the checkpoint in training:{name}={out / run / 'metrics.jsonl'}" for name, run in RUNS.items()),
     ]
     page = ["-o", out / "report.html", "--title", "msmigrate demo"]
     return Step("One page of it all", [tool(out, "report", *reports, *curves, *page)])

@@ -21,13 +21,13 @@ def curve(
     last_rtol: float,
     steps: int | None = None,
     key: str = "loss",
-    names: tuple[str, str] = ("reference", "candidate"),
+    names: tuple[str, str] | None = None,
     group: str | None = None,
 ) -> Report:
     """Compares one field of two JSONL files with a record per step.
 
     The relative tolerance grows geometrically: `first_rtol * (last_rtol / first_rtol) ** (i / (n - 1))` at the i-th of
-    n steps, counted from 0. Records without `key` (e.g. of an evaluation) are left out and counted in the facts.
+    n steps, counted from 0. Two tolerances of 0 ask for equality in every digit. Records without `key` (e.g. of an evaluation) are left out and counted in the facts.
 
     Args:
         reference: what is right.
@@ -36,18 +36,19 @@ def curve(
         last_rtol: relative tolerance at the last step.
         steps: compare the first so many steps only; both files must have them.
         key: field to compare.
-        names: of the two curves, for the plot.
+        names: of the two curves, for the plot; the directories they lie in, where those differ, by default.
         group: plot they are drawn in; `key` by default.
 
     Raises:
-        UserError: a file cannot be read, holds no such records, or a step twice; a tolerance is no positive number.
+        UserError: a file cannot be read, holds no such records, or a step twice; the tolerances are neither positive
+            numbers nor both 0.
     """
-    if not (0 < first_rtol < math.inf and 0 < last_rtol < math.inf):
-        raise UserError(f"tolerances must be positive numbers, found {first_rtol} and {last_rtol}")
+    if not (0 < first_rtol < math.inf and 0 < last_rtol < math.inf) and not first_rtol == last_rtol == 0:
+        raise UserError(f"tolerances must be positive numbers, or both 0, found {first_rtol} and {last_rtol}")
     left, left_others = read_curve(reference, key)
     right, right_others = read_curve(candidate, key)
     report = Report("parity curve", f"{reference} | {candidate}")
-    for name, values in zip(names, (left, right), strict=True):
+    for name, values in zip(names or _names(reference, candidate), (left, right), strict=True):
         plotted = [step for step in sorted(values) if math.isfinite(values[step])]
         report.curves.append(
             Curve(name, [float(step) for step in plotted], [values[step] for step in plotted], group or key)
@@ -65,9 +66,14 @@ def curve(
     return report
 
 
+def _names(reference: Path, candidate: Path) -> tuple[str, str]:
+    left, right = (path.resolve().parent.name for path in (reference, candidate))
+    return (left, right) if left != right else ("reference", "candidate")
+
+
 def tolerance(index: int, count: int, first: float, last: float) -> float:
     """Relative tolerance at position `index` of `count` steps: geometric from `first` to `last`."""
-    return first if count < 2 else float(first * (last / first) ** (index / (count - 1)))
+    return first if count < 2 or not first else float(first * (last / first) ** (index / (count - 1)))
 
 
 def _unequal_steps(report: Report, chosen: list[list[int]], steps: int | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mappings.errors import UserError
 from migrate.report.curves import read_curve
-from migrate.report.html import render
+from migrate.report.html import CURVES, render
 from migrate.report.model import Curve, Report
 
 METRICS = "metrics.jsonl"
@@ -43,7 +43,7 @@ def report(inputs: Sequence[str | Path], out: Path, title: str = "msmigrate") ->
             reports.append(Report.from_json(path))
     _check_names(curves)
     if curves:
-        reports.append(Report("curves", f"{len(curves)} curves", curves=curves))
+        reports.append(Report(CURVES, f"{len(curves)} curves", curves=curves))
     return render(reports, out, title=title)
 
 

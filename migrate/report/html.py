@@ -17,6 +17,7 @@ from migrate.report.terminal import figure, location
 
 TEMPLATES = Path(__file__).with_name("templates")
 OUTCOMES = {0: ("pass", "clean"), 1: ("fail", "findings or mismatch"), 2: ("could_not_run", "could not run")}
+CURVES = "curves"  # the report that holds curves named by the user
 OPEN_FINDINGS = 12  # longer lists start folded
 
 
@@ -59,12 +60,17 @@ def render(reports: Sequence[Report], out: Path, *, title: str = "msmigrate") ->
 
 
 def _groups(reports: Sequence[Report]) -> dict[str, list[Curve]]:
-    """Curves by plot. A curve that two reports share (the same reference, say) is drawn once."""
+    """Curves by plot: those the user asked for (command `curves`) first, then those of reports that show anything new.
+
+    Comparisons of one run with several others all bring its curve along; it is drawn once.
+    """
     groups: dict[str, list[Curve]] = defaultdict(list)
-    for report in reports:
-        for curve in report.curves:
-            if curve not in groups[curve.group]:
-                groups[curve.group].append(curve)
+    drawn: list[tuple[list[float], list[float]]] = []
+    for report in sorted(reports, key=lambda report: report.command != CURVES):
+        new = [c for c in report.curves if report.command == CURVES or (c.x, c.y) not in drawn]
+        for curve in new:
+            groups[curve.group].append(curve)
+        drawn += [(curve.x, curve.y) for curve in new]
     return groups
 
 

@@ -35,6 +35,20 @@ def test_equal_curves_pass(tmp_path: Path) -> None:
     assert report.curves[0].y == LOSSES and report.curves[0].x == [1, 2, 3, 4, 5]
 
 
+def test_two_zero_tolerances_ask_for_equality(tmp_path: Path) -> None:
+    assert run(tmp_path, LOSSES, LOSSES, first_rtol=0.0, last_rtol=0.0).exit_code == 0
+    other = [*LOSSES[:4], math.nextafter(3.0, 4.0)]
+    assert run(tmp_path, LOSSES, other, first_rtol=0.0, last_rtol=0.0).exit_code == 1
+
+
+def test_curves_are_named_after_their_directories(tmp_path: Path) -> None:
+    for name in ("one", "tp2"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "metrics.jsonl", LOSSES)
+    paths = [tmp_path / name / "metrics.jsonl" for name in ("one", "tp2")]
+    assert [c.name for c in curve(*paths, first_rtol=1e-6, last_rtol=1e-4).curves] == ["one", "tp2"]
+
+
 def test_the_tolerance_grows_geometrically() -> None:
     limits = [tolerance(index, 5, 1e-6, 1e-2) for index in range(5)]
     assert limits == pytest.approx([1e-6, 1e-5, 1e-4, 1e-3, 1e-2])

@@ -161,6 +161,16 @@ def test_curves_of_a_group_share_a_plot_and_repeats_are_drawn_once(tmp_path: Pat
     assert "dp=2 3 7.5 5.2 1.46e-02" in text
 
 
+def test_named_curves_come_first_and_are_not_repeated_by_comparisons(tmp_path: Path) -> None:
+    one, two = losses(tmp_path / "one" / "metrics.jsonl", [2.0, 1.0]), losses(tmp_path / "b" / "l.jsonl", [2.0, 1.5])
+    compared = [Curve("reference", [1.0, 2.0], [2.0, 1.0]), Curve("candidate", [1.0, 2.0], [2.0, 1.5])]
+    (tmp_path / "curve.json").write_text(Report("parity curve", "x", curves=compared).to_json())
+    inputs = [tmp_path / "curve.json", f"runs:one={one}", f"runs:two={two}"]
+    text = parse(report_command(inputs, tmp_path / "page.html")).all_text()
+    assert "Runs loss" not in text and "one 2 2 1 reference" in text and "two 2 2 1.5" in text
+    assert "candidate" not in text
+
+
 def test_equal_curves_are_said_to_be_equal(tmp_path: Path) -> None:
     curves = [Curve("a", [1.0, 2.0], [2.0, 1.0]), Curve("b", [1.0, 2.0], [2.0, 1.0])]
     page = parse(render([Report("x", "x", curves=curves)], tmp_path / "page.html"))
