@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-import running
+import row_running
 from row_conversion import NotConverted, convert
 
 from mappings.api import ApiTable, Row, load_table
@@ -18,11 +18,11 @@ def table_with(entry: dict[str, object]) -> ApiTable:
     return ApiTable([planted, *others])
 
 
-def case(source: str, name: str, portable: str, signature: str) -> running.Case:
+def case(source: str, name: str, portable: str, signature: str) -> row_running.Case:
     table = table_with(
         {"name": name, "status": "same", "signature": signature, "portable": portable, "returns": "tensor"}
     )
-    return running.Case(source, convert(source, name, table), f"planted {name}")
+    return row_running.Case(source, convert(source, name, table), f"planted {name}")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def case(source: str, name: str, portable: str, signature: str) -> running.Case:
 )
 def test_wrong_value_shape_type_or_structure(source: str, name: str, portable: str, signature: str, found: str) -> None:
     try:
-        problems = running.check_value(case(source, name, portable, signature), {}, {})
+        problems = row_running.check_value(case(source, name, portable, signature), {}, {})
     except NotConverted as refusal:
         problems = [str(refusal)]
     assert found in "\n".join(problems)
@@ -66,15 +66,15 @@ def test_wrong_value_shape_type_or_structure(source: str, name: str, portable: s
 
 def test_cut_gradient() -> None:
     wrong = case("torch.exp(x)", "torch.exp", "mindspore.ops.stop_gradient(mindspore.ops.exp($input))", "input")
-    assert running.check_value(wrong, {}, {}) == []
-    assert "gradient of x" in "\n".join(running.check_gradient(wrong))
+    assert row_running.check_value(wrong, {}, {}) == []
+    assert "gradient of x" in "\n".join(row_running.check_gradient(wrong))
 
 
 def test_unseeded_and_misshapen_random_numbers() -> None:
     constant = case("torch.randn(6000)", "torch.randn", "mindspore.ops.ones($(*size))", "*size")
-    assert "two draws" in "\n".join(running.check_random(constant))
+    assert "two draws" in "\n".join(row_running.check_random(constant))
     wide = case("torch.randn(6000)", "torch.randn", "ms_compat.random.randn($*size) * 2", "*size")
-    assert "deviation" in "\n".join(running.check_random(wide))
+    assert "deviation" in "\n".join(row_running.check_random(wide))
 
 
 def test_unknown_name_is_not_converted() -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
-import modules
 import pytest
+import row_modules
 import yaml
 from row_conversion import convert
-from running import Case, check_gradient, check_jit, check_random, check_value
+from row_running import Case, check_gradient, check_jit, check_random, check_value
 
 from mappings.api import Row, load_table
 from migrate.code.template import Refusal, expand, expand_symbol
@@ -78,13 +78,13 @@ def problems(entry: Entry) -> list[str]:
     if entry.option("random"):
         return check_random(case)
     if entry.option("call"):
-        return modules.check_layer(case, entry.option("call"), entry.option("training", False))
+        return row_modules.check_layer(case, entry.option("call"), entry.option("training", False))
     if re.search(r"\bparams\b", entry.code) and returns == "optimizer":
-        return modules.check_optimizer(case)
+        return row_modules.check_optimizer(case)
     if case.is_expression and returns == "scheduler" and "(optimizer" in entry.code:
-        return modules.check_schedule(case)
+        return row_modules.check_schedule(case)
     if row.name.startswith("torch.nn.init.") and returns == "tensor":
-        return modules.check_initial_values(case)
+        return row_modules.check_initial_values(case)
     found = check_value(case, {}, {})
     if not found and case.is_expression and returns.startswith("tensor"):
         if entry.option("grad", True):

@@ -15,7 +15,7 @@ import mindspore
 import mindspore as ms
 import numpy as np
 import torch
-from comparison import as_array, differences
+from row_comparison import as_array, differences
 from row_conversion import Converted
 
 import ms_models.compat as ms_compat

@@ -7,8 +7,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import torch
-from comparison import as_array, differences
-from running import Case
+from row_comparison import as_array, differences
+from row_running import Case
 
 
 def check_layer(case: Case, call: str, training: bool = False) -> list[str]:
