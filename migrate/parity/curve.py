@@ -27,7 +27,8 @@ def curve(
     """Compares one field of two JSONL files with a record per step.
 
     The relative tolerance grows geometrically: `first_rtol * (last_rtol / first_rtol) ** (i / (n - 1))` at the i-th of
-    n steps, counted from 0. Two tolerances of 0 ask for equality in every digit. Records without `key` (e.g. of an evaluation) are left out and counted in the facts.
+    n steps, counted from 0. Two tolerances of 0 ask for equality in every digit. Records without `key` (e.g. of an
+    evaluation) are left out and counted in the facts.
 
     Args:
         reference: what is right.
