@@ -153,6 +153,8 @@ class _AdamBase(Optimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": False}
         super().__init__(params, {**defaults, "maximize": maximize})
         self._adam = ops.Adam()
+        self._scalars: tuple[float, ...] = ()
+        self._scalar_tensors: list[Tensor] = []
 
     def _update(self, parameter: Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self._state(parameter)
@@ -167,11 +169,16 @@ class _AdamBase(Optimizer):
         gain1, gain2 = _gain(beta1), _gain(beta2)
         root = math.sqrt((1 - beta2 ** state["step"]) * gain2)
         rate = lr * root / ((1 - beta1 ** state["step"]) * gain1)
-        scalars = (0.0, 0.0, rate, beta1, beta2, float(group["eps"]) * root)
+        kept, *arguments = self._tensors(1 - lr * decay, 0.0, 0.0, rate, beta1, beta2, float(group["eps"]) * root)
         if decay and self._decoupled:
-            ops.assign(parameter, parameter * Tensor(np.float32(1 - lr * decay)))
-        arguments = [Tensor(np.float32(s)) for s in scalars]
+            ops.assign(parameter, parameter * kept)
         self._adam(parameter, state["exp_avg"], state["exp_avg_sq"], *arguments, gradient.astype(parameter.dtype))
+
+    def _tensors(self, *scalars: float) -> list[Tensor]:
+        """Numbers as tensors, made once for all parameters of a group that are at the same step."""
+        if scalars != self._scalars:
+            self._scalars, self._scalar_tensors = scalars, [Tensor(np.float32(s)) for s in scalars]
+        return self._scalar_tensors
 
 
 def _copy(tensor: Tensor) -> Tensor:
