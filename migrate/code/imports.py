@@ -236,43 +236,47 @@ def _plan(names: set[str], bound: set[str], was_torch: set[str]) -> _Plan:
     """Spelling and imports of every emitted name; `bound` are the names that the file uses otherwise."""
     plan = _Plan()
     taken = bound - {"mindspore", "ms_compat"}
-    for name in sorted(names):
-        module, _, last = name.rpartition(".")
-        if name.startswith("mindspore."):
-            prefix = next(p for p in _ALIASES if name.startswith(f"{p}."))
-            alias = _ALIASES[prefix]
-            if alias in taken:
-                plan.plain.add("import mindspore")
-                plan.spelling[name] = name
-            elif prefix == "mindspore":
-                plan.plain.add("import mindspore as ms")
-                plan.spelling[name] = alias + name.removeprefix(prefix)
-            else:
-                plan.members.setdefault("mindspore", set()).add(alias)
-                plan.spelling[name] = alias + name.removeprefix(prefix)
-            continue
-        helper = name.split(".")[1]
-        already = name in plan.spelling
-        if (
-            module == f"ms_compat.{helper}"
-            and (last[0].isupper() or last in was_torch | _DIRECT)
-            and last not in taken
-            and not already
-        ):
-            plan.members.setdefault(module, set()).add(last)
-            plan.spelling[name] = last
-            taken.add(last)
-        elif helper not in taken or helper in plan.members.get("ms_compat", ()):
-            plan.members.setdefault("ms_compat", set()).add(helper)
-            plan.spelling[name] = name.removeprefix("ms_compat.")
-            taken.add(helper)
-        elif f"ms_{helper}" not in taken:
-            plan.members.setdefault("ms_compat", set()).add(f"{helper} as ms_{helper}")
-            plan.spelling[name] = "ms_" + name.removeprefix("ms_compat.")
-        else:
-            plan.plain.add(f"import ms_compat.{helper}")
-            plan.spelling[name] = name
+    for full in sorted(names):
+        # Of a helper, `ms_compat.layers.Linear.__init__` is a member of what is imported.
+        name = ".".join(full.split(".")[:3]) if full.startswith("ms_compat.") else full
+        _spell(plan, name, taken, was_torch)
+        plan.spelling[full] = plan.spelling[name] + full.removeprefix(name)
     return plan
+
+
+def _spell(plan: _Plan, name: str, taken: set[str], was_torch: set[str]) -> None:
+    """Decide how one name is written."""
+    if name in plan.spelling:
+        return
+    module, _, last = name.rpartition(".")
+    if name.startswith("mindspore."):
+        prefix = next(p for p in _ALIASES if name.startswith(f"{p}."))
+        alias = _ALIASES[prefix]
+        if alias in taken:
+            plan.plain.add("import mindspore")
+            plan.spelling[name] = name
+        elif prefix == "mindspore":
+            plan.plain.add("import mindspore as ms")
+            plan.spelling[name] = alias + name.removeprefix(prefix)
+        else:
+            plan.members.setdefault("mindspore", set()).add(alias)
+            plan.spelling[name] = alias + name.removeprefix(prefix)
+        return
+    helper = name.split(".")[1]
+    if module == f"ms_compat.{helper}" and (last[0].isupper() or last in was_torch | _DIRECT) and last not in taken:
+        plan.members.setdefault(module, set()).add(last)
+        plan.spelling[name] = last
+        taken.add(last)
+    elif helper not in taken or helper in plan.members.get("ms_compat", ()):
+        plan.members.setdefault("ms_compat", set()).add(helper)
+        plan.spelling[name] = name.removeprefix("ms_compat.")
+        taken.add(helper)
+    elif f"ms_{helper}" not in taken:
+        plan.members.setdefault("ms_compat", set()).add(f"{helper} as ms_{helper}")
+        plan.spelling[name] = "ms_" + name.removeprefix("ms_compat.")
+    else:
+        plan.plain.add(f"import ms_compat.{helper}")
+        plan.spelling[name] = name
 
 
 class _Shortener(cst.CSTTransformer):

@@ -9,7 +9,7 @@ import libcst as cst
 from migrate.code.annotations import Annotations
 from migrate.code.infer_calls import CallInference, Env
 from migrate.code.resolve import Resolver, dotted
-from migrate.code.symbols import Facts, Symbols
+from migrate.code.symbols import MODULE, Facts, Symbols
 from migrate.code.types import (
     DEVICE,
     DTYPE,
@@ -129,7 +129,10 @@ class Inference(CallInference):
                     return self.facts.attributes[name, attribute]
                 if info and attribute in info.fields:
                     return Annotations(self.symbols, info.resolver).read(info.fields[attribute].annotation) or UNKNOWN
-            if base.kind == "object" and attribute in ("weight", "bias") and not self.symbols.classes.get(base.name):
+            layers = (
+                name for name in self.symbols.lineage(base.name) if name.startswith("torch.nn.") and name != MODULE
+            )
+            if base.kind == "object" and attribute in ("weight", "bias") and any(layers):
                 return PARAMETER
             if attribute == "param_groups":
                 return list_of(Type("dict", items=(UNKNOWN,)))

@@ -101,7 +101,7 @@ class CallInference(ABC):
             found = [t if name == "torch.nn.Sequential" and len(arguments) > 1 else t.element for _, t in arguments]
             return instance(name, join_known([t for t in found if t.is_known]))
         parent, _, _ = name.rpartition(".")
-        if parent.startswith("torch.nn.functional"):
+        if parent.startswith("torch.nn.functional") or (name.endswith(".forward") and self.symbols.is_module(parent)):
             default = TENSOR
         elif len(self.symbols.lineage(name)) > 1 or name in ("torch.Generator", "torch.utils.data.DataLoader"):
             default = instance(name)

@@ -92,7 +92,7 @@ def make_plan(context: FileContext, site: Site) -> Plan | Refused:
     used = ModulesUsed(context, site.owner)
     region = loss_statements(context, site)
     if not region and not used.found(site.loss):
-        return Refused(site, f"{code_of(site.loss)} is not computed by a module in the block of backward()")
+        return Refused(site, f"{code_of(site.loss)} is not computed by a module in the very block of backward()")
     statements: list[cst.CSTNode] = list(site.block.body)
     position = statements.index(site.line)
     start = statements.index(region[0]) if region else position

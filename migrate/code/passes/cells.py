@@ -57,7 +57,8 @@ class Cells(Pass):
             return None
         assert isinstance(original.func, cst.Attribute) and isinstance(updated.func, cst.Attribute)
         base = self.context.type_of(original.func.value)
-        if base.kind not in ("object", "super", "class") or not self.context.symbols.is_module(base.name):
+        name = base.name if base.kind in ("object", "super", "class") else self.context.torch_name(original.func.value)
+        if not name or not self.context.symbols.is_module(name):
             return None
         return updated.with_changes(func=updated.func.with_changes(attr=cst.Name("construct")))
 

@@ -20,10 +20,13 @@ _COMMON_METHODS = frozenset(name for kind in (str, bytes, list, dict, set, int, 
         "size", "type", "where", "round", "repeat", "equal", "eq", "ne", "lt", "gt", "le", "ge", "data", "abs",
         "dot", "apply_",
 }  # fmt: skip
+_MAPPING_METHODS = ("items", "keys", "values", "get", "pop", "update")
 
 
 def member_of(context: FileContext, base: Type, member: str) -> str | None:
     """The table's name of `object.member`, or what it would be called; None when the object is not torch's."""
+    if base.kind == "tensors" and member in _MAPPING_METHODS:
+        return None  # a batch may be a dictionary of tensors
     if base.is_tensor or base.kind == "tensors":
         return f"torch.Tensor.{member}"
     if base.kind in ("device", "dtype"):
@@ -45,7 +48,7 @@ class Names(Pass):
     def enter(self, node: cst.CSTNode) -> None:
         if isinstance(node, cst.AssignTarget | cst.AnnAssign):
             self.context.owned.add(node.target)
-        if isinstance(node, cst.Call) and (self.context.torch_name(node.func) or self._member(node.func)):
+        if isinstance(node, cst.Call) and self._is_torch(node.func) and not self._is_class_member(node.func):
             self.context.owned.add(node.func)
         name = self.context.torch_name(node)
         # `torch.float32.itemsize`: an attribute of a known name is converted through that name.
@@ -68,6 +71,16 @@ class Names(Pass):
                 return prefix
         return None
 
+    def _is_torch(self, node: cst.BaseExpression) -> bool:
+        return self.context.torch_name(node) is not None or self._member(node) is not None
+
+    def _is_class_member(self, node: cst.BaseExpression) -> bool:
+        """`nn.Linear.reset_parameters`: a method of a class that the table knows, by way of the class."""
+        name = self.context.torch_name(node)
+        if name is None or not isinstance(node, cst.Attribute) or name in self.context.table:
+            return False
+        return any(row.symbol and row.returns == "module" for row in self.context.table.rows(name.rpartition(".")[0]))
+
     def _member(self, node: cst.BaseExpression) -> str | None:
         if not isinstance(node, cst.Attribute):
             return None
@@ -76,6 +89,8 @@ class Names(Pass):
     # -- calls
     def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
         name = self.context.torch_name(original.func)
+        if self._is_class_member(original.func):
+            return None  # `nn.Linear.__init__(self, ...)`: the class is renamed, its method is not
         if name is not None:
             return self._convert_call(name, original, updated, None)
         if not isinstance(original.func, cst.Attribute) or not isinstance(updated.func, cst.Attribute):
