@@ -22,19 +22,24 @@ class AliasScan:
 
     def __init__(self, context: FileContext) -> None:
         self.context = context
-        self._functions: list[_Uses] = [_uses(context.file.tree)]
-        self._by_function: dict[cst.CSTNode, _Uses] = {}
+        self._by_name: dict[cst.CSTNode, _Uses] | None = None
 
-    def enter(self, node: cst.CSTNode) -> None:
-        """Remember which function each name stands in."""
-        if isinstance(node, cst.FunctionDef):
-            uses = _uses(node)
-            for name in m.findall(node, m.Name()):
-                self._by_function[name] = uses  # an inner function is entered later and wins
+    def _uses_around(self, name: cst.Name) -> _Uses:
+        """The uses in the function that a name stands in; worked out when the first question is asked."""
+        if self._by_name is None:
+            self._by_name = {}
+            tree = self.context.file.tree
+            # Outer functions come first, so an inner one has the last word about its names.
+            for scope in (tree, *m.findall(tree, m.FunctionDef())):
+                assert isinstance(scope, cst.Module | cst.FunctionDef)
+                uses = _uses(scope)
+                for inner in m.findall(scope, m.Name()):
+                    self._by_name[inner] = uses
+        return self._by_name[name]
 
     def reason(self, name: cst.Name) -> str | None:
         """Why the tensor of a name may be reachable otherwise; None when it is certainly not."""
-        uses = self._by_function.get(name, self._functions[0])
+        uses = self._uses_around(name)
         if name.value in uses.parameters:
             return f"{name.value} is a parameter, the caller's tensor would have to change too"
         sources = uses.assigned.get(name.value, [])

@@ -27,7 +27,6 @@ class InPlace(Pass):
         self._aliases = AliasScan(context)
 
     def enter(self, node: cst.CSTNode) -> None:
-        self._aliases.enter(node)
         if isinstance(node, cst.Expr) and self._method(node.value):
             self._statements.add(node.value)
             self._values.update(self._chain(node.value)[0])

@@ -50,10 +50,9 @@ class Training(Pass):
         self._calls: set[cst.CSTNode] = set()
         self._insert: dict[cst.CSTNode, list[tuple[cst.CSTNode, list[Statement]]]] = {}
         self._taken: dict[cst.CSTNode, set[str]] = {}
-        self._names = dataflow.reads(context.file.tree) | dataflow.writes(context.file.tree)
 
     def enter(self, node: cst.CSTNode) -> None:
-        if not isinstance(node, cst.Module):
+        if not isinstance(node, cst.Module) or ".backward(" not in (self.context.file.source.text or ""):
             return
         sites = find_sites(self.context)
         claims = Counter(statement for site in sites for statement in loss_statements(self.context, site))
@@ -72,7 +71,10 @@ class Training(Pass):
 
     def _free(self, name: str, scope: cst.CSTNode) -> str:
         """A name that the file does not use, nor another conversion in the same function."""
-        taken = self._taken.setdefault(scope, set(self._names))
+        if scope not in self._taken:
+            tree = self.context.file.tree
+            self._taken[scope] = dataflow.reads(tree) | dataflow.writes(tree)
+        taken = self._taken[scope]
         number, candidate = 1, name
         while candidate in taken:
             number += 1
