@@ -35,6 +35,7 @@ def render(report: Report, console: Console, *, per_code: int = PER_CODE) -> Non
         console.print(_stages(report))
     for findings in _by_code(report.findings).values():
         _group(findings, console, per_code)
+    _rows(report, console)
     _facts(report, console)
     console.print(f"{OUTCOME[report.exit_code]}: {_summary(report)}", soft_wrap=True)
 
@@ -89,6 +90,20 @@ def _group(findings: list[Finding], console: Console, per_code: int) -> None:
         console.print(f"  [dim]and {len(findings) - per_code} more of {escape(first.code)}[/]")
     for fix in dict.fromkeys(finding.fix for finding in findings[:per_code]):
         console.print(f"  fix: {escape(fix)}", soft_wrap=True)
+
+
+def _rows(report: Report, console: Console) -> None:
+    """Facts that are lists of records (the tensors of a checkpoint), one whole line each, for grep."""
+    for value in report.facts.values():
+        if not isinstance(value, list) or not value or not all(isinstance(row, dict) for row in value):
+            continue
+        columns = list(value[0])
+        cells = [columns, *([figure(row.get(column, "")) for column in columns] for row in value)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+        console.print()
+        for number, row in enumerate(cells):
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            console.print(line, style=None if number else "bold", markup=False, highlight=False, soft_wrap=True)
 
 
 def _facts(report: Report, console: Console) -> None:

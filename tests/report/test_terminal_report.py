@@ -72,3 +72,13 @@ def test_the_last_line_is_the_outcome(report: Report, outcome: str) -> None:
 
 def test_figures_are_readable() -> None:
     assert [figure(value) for value in (1234567, 0.1, 1e-12, True, "x")] == ["1,234,567", "0.1", "1e-12", "yes", "x"]
+
+
+def test_lists_of_records_are_whole_lines_however_narrow_the_terminal() -> None:
+    name = "model.layers.0.post_attention_layernorm.weight" * 3
+    report = Report("weights inspect", "dir", facts={"tensors": [{"name": name, "shape": [2, 3], "bytes": 24576}]})
+    console = Console(file=io.StringIO(), width=40)
+    render(report, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert f"{name}  [2, 3]  24,576" in lines
+    assert any(line.split() == ["name", "shape", "bytes"] for line in lines)
