@@ -342,9 +342,22 @@ _ATOMS = (
 
 
 def _parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:
-    if node.lpar or (isinstance(node, _ATOMS) and "\n" not in _code(node)):
+    if node.lpar or (isinstance(node, _ATOMS) and not _has_open_line_break(node)):
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def _has_open_line_break(node: cst.BaseExpression) -> bool:
+    """Whether a line break stands outside of the expression's own brackets, where only an outer bracket protects it."""
+    if node.lpar:
+        return False
+    if isinstance(node, cst.Call):
+        return _has_open_line_break(node.func)
+    if isinstance(node, cst.Subscript):
+        return _has_open_line_break(node.value)
+    if isinstance(node, cst.Attribute):
+        return "\n" in _code(node.dot) or _has_open_line_break(node.value)
+    return False
 
 
 def _without_doubled_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:
