@@ -20,7 +20,10 @@ def backward_of(forward: Callable[..., Any], *sources: Any) -> Callable[..., Any
         sources: cells, optimizers, parameters, or containers of these; shared parameters count once.
 
     Returns:
-        A function with the arguments and the results of `forward`.
+        A function with the arguments and the results of `forward`. It raises RuntimeError for a loss that is no
+        scalar, and when no parameter requires a gradient.
+
+    A parameter that the loss does not depend on gets a gradient of zeros, where torch leaves None.
     """
     outputs: list[Any] = []
     gradient_functions: dict[tuple[int, ...], Callable[..., Any]] = {}
@@ -35,6 +38,8 @@ def backward_of(forward: Callable[..., Any], *sources: Any) -> Callable[..., Any
 
     def forward_and_backward(*args: Any, **kwargs: Any) -> Any:
         parameters = trainable(sources)
+        if not parameters:
+            raise RuntimeError("backward found no parameter that requires a gradient")
         # Parameters may be frozen or thawed between steps; the gradient function is made anew only then.
         key = tuple(map(id, parameters))
         if key not in gradient_functions:

@@ -128,9 +128,12 @@ def _plan(site: Site, region: list[cst.CSTNode], bystanders: list[cst.CSTNode], 
     before: list[cst.CSTNode] = []
     after: list[cst.CSTNode] = []
     for statement in bystanders:
-        target = after if (dataflow.reads(statement) | dataflow.writes(statement)) & made else before
-        target.append(statement)
-        if changed := _changes_state(statement, late=target is after):
+        # What uses the results stays behind the call, and so does all that follows it, in order; only zero_grad, which
+        # touches nothing but gradients, has to come before them.
+        uses = bool((dataflow.reads(statement) | dataflow.writes(statement)) & made)
+        late = uses or (bool(after) and not m.matches(statement, _ZERO_GRAD))
+        (after if late else before).append(statement)
+        if changed := _changes_state(statement, late):
             return Refused(site, f"{changed} stands between the computation of the loss and backward()")
     for statement in region:
         if m.findall(
@@ -204,6 +207,7 @@ def _outside(site: Site, region: list[cst.CSTNode]) -> Scope:
     return result
 
 
+_ZERO_GRAD = m.SimpleStatementLine(body=[m.Expr(m.Call(func=m.Attribute(attr=m.Name("zero_grad"))))])
 _STATE_METHODS = ("train", "eval", "load_state_dict", "requires_grad_", "apply")
 _GRADIENT_METHODS = ("zero_grad", "step", "backward", "update", "unscale_")
 

@@ -110,7 +110,7 @@ class Names(Pass):
         found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
         if isinstance(found, Expansion):
             self.context.accept(name, found)
-            return _keep_parentheses(updated, found.node)
+            return _keep_parentheses(updated, _keep_layout(updated, found.node))
         self.refused(name, original, found)
         return None
 
@@ -218,6 +218,18 @@ class Names(Pass):
 
     def _is_namespace(self, name: str) -> bool:
         return name == "torch" or any(known.startswith(f"{name}.") for known in self.context.table.names())
+
+
+def _keep_layout(updated: cst.Call, new: cst.BaseExpression) -> cst.BaseExpression:
+    """Line breaks behind the opening bracket and before the dot stay, if the new expression is a call as well."""
+    if not isinstance(new, cst.Call):
+        return new
+    if new.args and updated.args:
+        new = new.with_changes(whitespace_before_args=updated.whitespace_before_args)
+    old = updated.func
+    if isinstance(new.func, cst.Attribute) and isinstance(old, cst.Attribute) and new.func.value is old.value:
+        new = new.with_changes(func=new.func.with_changes(dot=old.dot))
+    return new
 
 
 def _keep_parentheses(updated: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
