@@ -8,7 +8,7 @@ import math
 import re
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import mindspore
@@ -84,13 +84,7 @@ class Case:
         return _evaluate(self.source, names), inputs
 
     def ms_names(self, extra: Mapping[str, Any]) -> dict[str, Any]:
-        for name in self.converted.imports:
-            parts = name.split(".")
-            if parts[0] == "ms_compat":
-                importlib.import_module(f"ms_models.compat.{parts[1]}")
-            elif parts[0] == "mindspore":
-                _import_longest(parts)
-        return {"mindspore": mindspore, "ms_compat": ms_compat, "np": np, **extra}
+        return {**load_names(self.converted.imports), "np": np, **extra}
 
     def run_mindspore(self, extra: Mapping[str, Any]) -> Any:
         return _evaluate(self.converted.source, {**self.ms_names({}), **self.ms_inputs(), **extra})
@@ -105,6 +99,17 @@ class Case:
         sys.modules[module.__name__] = module
         exec(compile(text, file, "exec"), module.__dict__)
         return module.__dict__["case"]
+
+
+def load_names(imports: Iterable[str]) -> dict[str, Any]:
+    """The roots of dotted names such as `ms_compat.optim.AdamW`, with the modules on the way imported."""
+    for name in imports:
+        parts = name.split(".")
+        if parts[0] == "ms_compat":
+            importlib.import_module(f"ms_models.compat.{parts[1]}")
+        elif parts[0] == "mindspore":
+            _import_longest(parts)
+    return {"mindspore": mindspore, "ms_compat": ms_compat}
 
 
 def _import_longest(parts: list[str]) -> None:

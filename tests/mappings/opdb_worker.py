@@ -1,0 +1,68 @@
+"""A process that runs samples for `opdb_pool` and may die doing so. Speaks JSON lines on its original stdout.
+
+Job (stdin): {"entry": key, "skip": n, "limit": n or null, "primary_only": bool}; `skip` samples were begun before.
+Events: {"begin": [form, source]} before each sample, {"end": {...}} after it, {"done": key} at the end of an entry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from typing import Any, TextIO
+
+
+def main() -> None:
+    """Serve jobs until stdin closes."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # kernels print on stdout
+    warnings.simplefilter("ignore")
+    import mindspore as ms
+    from opdb_entries import entries
+
+    from mappings.api import load_table
+
+    ms.runtime.launch_blocking()
+    found, table = entries(), load_table()
+    _say(out, {"ready": True})
+    for line in sys.stdin:
+        job = json.loads(line)
+        _serve(found[job["entry"]], job, table, out)
+        _say(out, {"done": job["entry"]})
+
+
+def _say(out: TextIO, event: dict[str, Any]) -> None:
+    out.write(json.dumps(event) + "\n")
+    out.flush()
+
+
+def _serve(entry: Any, job: dict[str, Any], table: Any, out: TextIO) -> None:
+    from opdb_entries import NotCallable, write
+    from opdb_run import Outcome, run
+
+    number = 0
+    forms = entry.forms(table)
+    for form in forms[:1] if job["primary_only"] else forms:
+        for index, raw in enumerate(entry.samples()):
+            if job["limit"] is not None and index >= job["limit"]:
+                break
+            number += 1
+            if number <= job["skip"]:
+                continue
+            try:
+                sample = write(entry, form, raw)
+            except NotCallable as error:
+                _say(out, {"begin": [form, ""]})
+                _say(out, {"end": Outcome("refused", reason=f"not tried: {error}").as_dict()})
+                continue
+            _say(out, {"begin": [form, sample.source]})
+            try:
+                outcome = run(entry, sample, table).as_dict()
+            except Exception as error:  # noqa: BLE001 - torch's own failure: reported, and the sample does not count
+                outcome = Outcome("torch", sample.source, reason=f"{type(error).__name__}: {error}"[:300]).as_dict()
+            _say(out, {"end": outcome})
+
+
+if __name__ == "__main__":
+    main()
