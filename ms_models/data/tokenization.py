@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,15 +79,20 @@ def encode(spans: Sequence[Span], tokenizer: Path, field: str, processes: int) -
             yield span, _encode_span(span)
         return
     # spawn: MindSpore and the tokenizer's own thread pool do not survive a fork.
-    with multiprocessing.get_context("spawn").Pool(processes, _start, (tokenizer, field)) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, _start_process, (tokenizer, field)) as pool:
         yield from zip(spans, pool.imap(_encode_span, spans, chunksize=4), strict=True)
 
 
 _worker: dict[str, Any] = {}
 
 
-def _start(tokenizer: Path, field: str) -> None:
+def _start_process(tokenizer: Path, field: str) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends the pool
+    _start(tokenizer, field)
+
+
+def _start(tokenizer: Path, field: str) -> None:
     _worker.update(tokenizer=_load(tokenizer), field=field)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -13,7 +15,7 @@ from typing import Any
 
 from mappings.errors import UserError
 from ms_models.data import records
-from ms_models.data.prepare import prepare
+from ms_models.data.prepare import Tracker, prepare
 from ms_models.data.records import PreparedData
 from ms_models.data.tokenization import read_tokenizer
 from ms_models.train import preflight, status
@@ -24,6 +26,7 @@ from ms_models.train.run_directory import LOGS, PROGRESS
 WORKER = "ms_models.train.worker"
 FAILED = 1
 SIGNAL_EXIT = 128
+PROGRESS_INTERVAL_S = 5.0
 
 
 class Interrupted(Exception):
@@ -154,7 +157,8 @@ def _data(config: RunConfig, model: preflight.Model, dry_run: bool, say: Callabl
     if (directory / records.NAME).is_file():
         found = PreparedData.read(directory)
         wanted = {**settings, "text": list(data.text)}
-        if found.tokenizer["sha256"] == facts.sha256 and {name: found.request[name] for name in wanted} == wanted:
+        is_same = {name: found.request.get(name) for name in wanted} == wanted
+        if is_same and found.tokenizer["sha256"] == facts.sha256:
             return found
         if config.checkpoint.resume:
             raise UserError(f"{directory}: was prepared with other settings than the run's data section; restore those")
@@ -164,8 +168,25 @@ def _data(config: RunConfig, model: preflight.Model, dry_run: bool, say: Callabl
         say(f"data: would be prepared from {', '.join(data.text)}")
         return None
     say(f"data: preparing {', '.join(data.text)}")
-    prepare(data.text, tokenizer, directory, processes=data.processes, **settings)
+    prepare(data.text, tokenizer, directory, processes=data.processes, track=_tracker(say), **settings)
     return PreparedData.read(directory)
+
+
+def _tracker(say: Callable[[str], None]) -> Tracker:
+    @contextmanager
+    def track(title: str, total: int) -> Iterator[Callable[[int], None]]:
+        done, last = 0, time.monotonic()
+
+        def advance(amount: int) -> None:
+            nonlocal done, last
+            done += amount
+            if time.monotonic() - last >= PROGRESS_INTERVAL_S:
+                last = time.monotonic()
+                say(f"{title}: {100 * done / max(total, 1):.0f}%")
+
+        yield advance
+
+    return track
 
 
 class _Tail:

@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from mindspore.mindrecord import FileReader
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from mappings.errors import UserError
 from ms_models.data import documents
@@ -19,25 +16,14 @@ from ms_models.data.documents import find_spans, read_documents
 from ms_models.data.packing import IGNORED, Packer
 from ms_models.data.prepare import prepare
 from ms_models.data.records import PreparedData
-
-WORDS = 40
-EOS, PAD = WORDS, WORDS + 1
+from tests.ms_models.train.run_helpers import EOS, PAD, WORDS, write_tokenizer
 
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Path:
-    """Words w0..w39 are the ids 0..39."""
     directory = tmp_path / "tokenizer"
     directory.mkdir()
-    vocabulary = {**{f"w{i}": i for i in range(WORDS)}, "<eos>": EOS, "<pad>": PAD}
-    made = Tokenizer(WordLevel(vocabulary, unk_token="w0"))
-    made.pre_tokenizer = WhitespaceSplit()
-    made.enable_truncation(3)  # a tokenizer file may carry these; packing must not obey them
-    made.enable_padding(length=50, pad_id=PAD, pad_token="<pad>")
-    made.save(str(directory / "tokenizer.json"))
-    (directory / "tokenizer_config.json").write_text(
-        json.dumps({"eos_token": {"content": "<eos>"}, "pad_token": "<pad>"})
-    )
+    write_tokenizer(directory)
     return directory
 
 

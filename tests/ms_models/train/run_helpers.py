@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import yaml
 from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from mappings.families import family_for_config
 from mappings.formats.safetensors import read_bytes, read_header
@@ -16,6 +19,8 @@ from ms_models.data.packing import IGNORED
 from ms_models.data.records import TRAIN, VALIDATION, PreparedData, ShardWriter
 
 SEQ_LENGTH = 12
+WORDS = 40
+EOS, PAD = WORDS, WORDS + 1
 # Odd sizes; the odd vocabulary gives the last of two tensor-parallel ranks a row of padding.
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 53, "hidden_size": 24,
@@ -26,10 +31,9 @@ LLAMA: dict[str, Any] = {
 
 
 def write_model(directory: Path) -> Path:
-    """A Hugging Face directory with random weights; its tokenizer file is one only by name."""
+    """A Hugging Face directory with random weights, without a tokenizer."""
     directory.mkdir(parents=True)
     (directory / "config.json").write_text(json.dumps(LLAMA))
-    (directory / "tokenizer_config.json").write_text("{}")
     rng = np.random.default_rng(0)
     weights = {
         p.name: (rng.standard_normal(p.shape) * 0.1 + ("norm" in p.name)).astype(np.float32)
@@ -37,6 +41,18 @@ def write_model(directory: Path) -> Path:
     }
     save_file(weights, directory / "model.safetensors", {"format": "pt"})
     return directory
+
+
+def write_tokenizer(directory: Path) -> None:
+    """A tokenizer file: the words w0..w39 are the ids 0..39."""
+    vocabulary = {**{f"w{i}": i for i in range(WORDS)}, "<eos>": EOS, "<pad>": PAD}
+    made = Tokenizer(WordLevel(vocabulary, unk_token="w0"))
+    made.pre_tokenizer = WhitespaceSplit()
+    made.enable_truncation(3)  # a tokenizer file may carry these; packing must not obey them
+    made.enable_padding(length=50, pad_id=PAD, pad_token="<pad>")
+    made.save(str(directory / "tokenizer.json"))
+    special = {"eos_token": {"content": "<eos>"}, "pad_token": "<pad>"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(special))
 
 
 def make_rows(count: int, seed: int) -> list[dict[str, np.ndarray]]:
@@ -67,7 +83,7 @@ def write_data(directory: Path, train: int = 37, validation: int = 5, rows_per_s
     return directory
 
 
-def write_config(path: Path, model: Path, data: Path, output: Path, **sections: dict[str, Any]) -> Path:
+def write_config(path: Path, model: Path, data: Path, output: Path, /, **sections: dict[str, Any]) -> Path:
     """A run of six steps with a global batch of 8; `sections` add to it or replace fields."""
     values: dict[str, Any] = {
         "model": {"path": str(model)},

@@ -126,3 +126,14 @@ def test_the_saved_configuration_is_the_configuration(tmp_path: Path) -> None:
     assert load(saved) == config
     assert "# mindspore " in saved.read_text()
     assert load(saved, ["train.steps=11"]) == replace(config, train=replace(config.train, steps=11))
+
+
+@pytest.mark.parametrize("name", ["one", "tp2", "dp2"])
+def test_the_sample_runs_are_the_same_training(name: str) -> None:
+    samples = Path(__file__).parents[3] / "samples" / "runs"
+    reference, config = load(samples / "one.yaml"), load(samples / f"{name}.yaml")
+    assert config.global_batch == reference.global_batch == 8
+    assert config.layout.world_size == (1 if name == "one" else 2)
+    accumulation = replace(config.train, accumulation=reference.train.accumulation)
+    assert replace(config, layout=reference.layout, output=reference.output, train=accumulation) == reference
+    assert config.output.directory == f"demo_out/run_{name}"

@@ -19,7 +19,9 @@ from ms_models.train.errors import RunError
 from ms_models.train.launch import launch
 from ms_models.train.metrics import MetricsFile, read_metrics
 from ms_models.train.run_directory import LOGS, complete_checkpoints
-from tests.ms_models.train.run_helpers import write_config, write_data, write_model
+from tests.ms_models.train.run_helpers import WORDS, write_config, write_data, write_model, write_tokenizer
+
+TIMED = {"tokens_per_s", "step_time_s", "data_wait"}
 
 
 class Run:
@@ -134,6 +136,30 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(run: Run) -> None:
         assert part in text
 
 
+def test_text_is_prepared_once_and_again_when_its_settings_change(run: Run) -> None:
+    write_tokenizer(run.model)
+    text = run.root / "text"
+    text.mkdir()
+    for number in range(40):
+        (text / f"{number}.txt").write_text(" ".join(f"w{(number * i) % WORDS}" for i in range(30)))
+    settings = ["data.path=null", f"data.text=[{text}]", "data.seq_length=12", "data.validation_fraction=0.2"]
+    settings += ["data.processes=1"]
+    with pytest.raises(AssertionError, match="a process was started"):
+        run.launch(*settings)
+    description = run.output / "data" / "data.json"
+    first = description.stat().st_mtime_ns
+    with pytest.raises(AssertionError, match="a process was started"):
+        run.launch(*settings)
+    assert description.stat().st_mtime_ns == first
+    assert run.launch(*settings, "data.seed=1", dry_run=True) == 0
+    assert description.stat().st_mtime_ns == first, "a dry run writes nothing"
+    with pytest.raises(UserError, match="prepared with other settings"):
+        run.launch(*settings, "data.seed=1", resume=True)
+    with pytest.raises(AssertionError, match="a process was started"):
+        run.launch(*settings, "data.seed=1")
+    assert json.loads(description.read_text())["request"]["seed"] == 1
+
+
 def train(run: Run, *overrides: str, resume: Path | None = None, stop_after: int | None = None) -> None:
     """The loop of one process, in this one."""
     (run.output / LOGS).mkdir(parents=True, exist_ok=True)
@@ -155,6 +181,11 @@ def test_a_checkpoint_is_resumed_exactly_and_only_with_its_own_run(run: Run) -> 
     whole = curve(run)
     assert [record["step"] for record in whole] == [1, 2, 3, 3, 4, 5, 6, 6]
     assert len({record["loss"] for record in whole if "loss" in record}) == 6
+    first_step, first_evaluation = (read_metrics(run.output / "metrics.jsonl")[i] for i in (0, 3))
+    assert set(first_step) == {"step", "loss", "grad_norm", "lr", "tokens", *TIMED}
+    assert set(first_evaluation) == {"step", "eval_loss", "eval_tokens"}
+    assert 0 < first_step["data_wait"] < 1
+    assert first_step["tokens_per_s"] == pytest.approx(first_step["tokens"] / first_step["step_time_s"])
     first, last = (path for _, path in complete_checkpoints(run.output))
     reference = {path.name: path.read_bytes() for path in last.iterdir()}
 
