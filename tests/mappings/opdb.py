@@ -4,7 +4,7 @@
     python tests/mappings/opdb.py 'linalg.*' --brief         # shell patterns; one line per entry
     python tests/mappings/opdb.py --all --brief --json FILE  # everything
     options: -n WORKERS (2), --limit SAMPLES per form, --primary (only the entry's own name, no aliases and methods),
-             --timeout SECONDS per sample, --failing (only what is not fully right), --tag torch.Tensor (rows of a prefix)
+             --timeout SECONDS per sample, --failing (only what is not right), --tag torch.Tensor (names with a prefix)
 
 An entry is fully right when every sample is right through the row of its own name (`torch.X` where torch has it, else
 `torch.Tensor.X`): value, shape, data type, structure, and gradients where the database says autograd is supported.

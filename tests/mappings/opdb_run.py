@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import re
 import sys
@@ -58,7 +59,9 @@ def convert(sample: Sample, table: ApiTable) -> tuple[list[tuple[str, str]], lis
     Raises:
         Refused: a step that the table cannot convert.
     """
-    lines, rows, imports = [], [], set()
+    lines: list[tuple[str, str]] = []
+    rows: list[Row] = []
+    imports: set[str] = set()
     for step in sample.steps:
         if step.name is None:
             lines.append((step.target, step.args[0][1]))
@@ -68,16 +71,18 @@ def convert(sample: Sample, table: ApiTable) -> tuple[list[tuple[str, str]], lis
         imports |= result.imports
         text = cst.Module([]).code_for_node(result.node)
 
-        def constant(match: re.Match[str]) -> str:
-            symbol = next(iter(table.rows(match[0])), None)
-            found = None if symbol is None else expand_symbol(symbol, {})
-            if not isinstance(found, Expansion):
-                raise Refused(f"{match[0]} has no row")
-            imports.update(found.imports)
-            return cst.Module([]).code_for_node(found.node)
-
-        lines.append((step.target, _TORCH_NAME.sub(constant, text)))
+        lines.append((step.target, _TORCH_NAME.sub(functools.partial(_constant, table, imports), text)))
     return lines, rows, imports
+
+
+def _constant(table: ApiTable, imports: set[str], match: re.Match[str]) -> str:
+    """A data type and the like that stood in an argument."""
+    symbol = next(iter(table.rows(match[0])), None)
+    found = None if symbol is None else expand_symbol(symbol, {})
+    if not isinstance(found, Expansion):
+        raise Refused(f"{match[0]} has no row")
+    imports.update(found.imports)
+    return cst.Module([]).code_for_node(found.node)
 
 
 def _expansion(step: Step, table: ApiTable) -> Expansion:
@@ -274,9 +279,8 @@ class _Comparison:
         allowed = eps * (self.rtol * np.where(finite, np.abs(want), 0.0) + self.scale_tol * scale)
         special = np.where(finite, True, (want == got) | (np.isnan(want) & np.isnan(got)))
         if not special.all() or (difference > allowed).any():
-            self.problems.append(
-                f"{where}: values differ by {self.worst:.1e} of the scale: {_brief(str(want))} against {_brief(str(got))}"
-            )
+            values = f"{_brief(str(want))} against {_brief(str(got))}"
+            self.problems.append(f"{where}: values differ by {self.worst:.1e} of the scale: {values}")
 
 
 def _kind(value: Any) -> str:
