@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 STATUSES = ("same", "rename", "default_differs", "behaviour_differs", "helper", "unsupported")
 CONDITIONS = ("given", "absent", "literal")
-_TEXT_FIELDS = ("signature", "portable", "ascend", "symbol", "returns", "note", "reason", "advice")
+_TEXT_FIELDS = ("signature", "portable", "ascend", "symbol", "returns", "note", "reason", "advice", "versions")
+DEFAULT_VERSIONS = ">=2.10"
+_VERSIONS = re.compile(r"(>=|<=|==|<|>|!=)\d+(\.\d+)*(,(>=|<=|==|<|>|!=)\d+(\.\d+)*)*")
 _FIELDS = {"name", "status", "drop", "when", *_TEXT_FIELDS}
 
 
@@ -38,12 +43,20 @@ class Row:
     note: str | None = None
     reason: str | None = None
     advice: str | None = None
+    versions: str = DEFAULT_VERSIONS
+    """MindSpore versions that the row is proved on, as a version specifier."""
     source: str = ""
     """File and position of the row, for messages."""
 
     def template(self, target: str = "portable") -> str | None:
         """The template of a target; `ascend` falls back on `portable`."""
         return self.ascend or self.portable if target == "ascend" else self.portable
+
+    def digest(self) -> str:
+        """Short hash of what the row claims to do; words (note, reason, advice) do not count."""
+        claim = [self.name, self.status, str(self.signature), self.portable, self.ascend, self.symbol]
+        claim += [sorted(self.drop.items()), sorted(self.when.items()), self.returns, self.versions]
+        return hashlib.sha256(json.dumps(claim).encode()).hexdigest()[:12]
 
 
 def parse_signature(text: str) -> inspect.Signature:
@@ -122,5 +135,7 @@ def parse_row(entry: Any, source: str) -> Row:
             raise fault(f"{key} names {sorted(strangers)}, which the signature lacks")
     if wrong := set(when.values()) - set(CONDITIONS):
         raise fault(f"when has {sorted(wrong)}; conditions are {', '.join(CONDITIONS)}")
-    texts = {key: entry.get(key) for key in _TEXT_FIELDS if key != "signature"}
+    if not _VERSIONS.fullmatch(entry.get("versions", DEFAULT_VERSIONS)):
+        raise fault(f"versions {entry['versions']!r} is no list of bounds such as '>=2.10,<3'")
+    texts = {key: entry[key] for key in _TEXT_FIELDS if key != "signature" and key in entry}
     return Row(name=name, status=status, signature=signature, drop=drop, when=when, source=source, **texts)

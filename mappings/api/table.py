@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 
 import yaml
@@ -11,6 +13,25 @@ import yaml
 from mappings.api.row import Row, parse_row
 
 HERE = Path(__file__).parent
+
+
+class Standing(StrEnum):
+    """What the table knows about a name."""
+
+    MAPPED = "mapped"
+    UNSUPPORTED = "unsupported"
+    """torch has it, MindSpore has no counterpart; the row says why and what to do."""
+    UNMAPPED = "known but unmapped"
+    """torch has it and no row says anything about it."""
+    UNKNOWN = "unknown"
+    """torch has no such public name: a typing error, a private name or another version of torch."""
+
+
+@functools.cache
+def known_names() -> frozenset[str]:
+    """Every public name of the torch version that the table was written against, and every namespace."""
+    names = json.loads((HERE / "known_names.json").read_text(encoding="ascii"))["names"]
+    return frozenset(names) | {f"{space}.{name}" for space, text in names.items() for name in text.split()}
 
 
 class ApiTable:
@@ -29,6 +50,17 @@ class ApiTable:
     def names(self) -> frozenset[str]:
         """Every name that has a row."""
         return frozenset(self._rows)
+
+    def known(self, name: str) -> bool:
+        """Whether torch has this public name, mapped or not."""
+        return name in self._rows or name in known_names()
+
+    def standing(self, name: str) -> Standing:
+        """Which of the four answers the table has for a torch name."""
+        if rows := self._rows.get(name):
+            unsupported = all(row.status == "unsupported" for row in rows)
+            return Standing.UNSUPPORTED if unsupported else Standing.MAPPED
+        return Standing.UNMAPPED if name in known_names() else Standing.UNKNOWN
 
     def __iter__(self) -> Iterator[Row]:
         for group in self._rows.values():

@@ -33,17 +33,22 @@ class Worker:
         self.directory = tempfile.TemporaryDirectory(prefix="opdb")
         path = os.pathsep.join([str(HERE), str(HERE.parents[1])])
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOG_v": "4"}
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "opdb_worker.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=self.directory.name,
-            env=environment,
-            start_new_session=True,
-        )
-        self._buffer = b""
-        self.event(START_TIMEOUT)
+        self.log = Path(self.directory.name, "stderr")
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "opdb_worker.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self.directory.name,
+                env=environment,
+                start_new_session=True,
+            )
+        self._buffer, self._last_words = b"", ""
+        try:
+            self.event(START_TIMEOUT)
+        except WorkerDied as death:
+            raise RuntimeError(f"a worker does not start: {death}\n{self._last_words}") from death
 
     def send(self, job: dict[str, Any]) -> None:
         """Start a job."""
@@ -67,6 +72,7 @@ class Worker:
             data = os.read(descriptor, 1 << 16)
             if not data:
                 code = self.process.wait()
+                self._last_words = self.log.read_text(errors="replace")[-2000:]
                 self.stop()
                 raise WorkerDied(f"the process died: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
             self._buffer += data

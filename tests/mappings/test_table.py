@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
+import yaml
 
-from mappings.api import load_table
+from mappings.api import Standing, known_names, load_table
 from mappings.api.row import parse_row, parse_signature
-from mappings.api.table import read_rows
+from mappings.api.table import HERE, read_rows
 
 TABLE = load_table()
 
@@ -47,6 +50,72 @@ def test_schema_faults_name_file_and_row(entry: object, fault: str) -> None:
     with pytest.raises(ValueError, match=fault) as caught:
         parse_row(entry, "some.yaml: row 7")
     assert str(caught.value).startswith("some.yaml: row 7")
+
+
+SCHEMA = json.loads((HERE / "schema.json").read_text())
+
+
+@pytest.mark.parametrize("file", sorted(HERE.glob("*.yaml")), ids=lambda p: p.name)
+def test_files_follow_the_schema(file: Path) -> None:
+    jsonschema.validate(yaml.safe_load(file.read_text()), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"name": "tf.add", "status": "same", "portable": "f()"},
+        {"name": "torch.f", "status": "similar", "portable": "f()"},
+        {"name": "torch.f", "status": "same"},
+        {"name": "torch.f", "status": "same", "portable": "f()", "portabel": "g()"},
+        {"name": "torch.f", "status": "unsupported", "reason": "no"},
+        {"name": "torch.f", "status": "unsupported", "reason": "r", "advice": "a", "portable": "f()"},
+        {"name": "torch.f", "status": "same", "portable": "f()", "signature": "a", "when": {"a": "big"}},
+        {"name": "torch.f", "status": "same", "portable": "f()", "versions": "new"},
+    ],
+)
+def test_schema_and_loader_refuse_the_same(entry: dict[str, object]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate([entry], SCHEMA)
+    with pytest.raises(ValueError):
+        parse_row(entry, "some.yaml: row 1")
+
+
+def test_versions_have_a_default() -> None:
+    entry = {"name": "torch.f", "status": "same", "portable": "f()"}
+    assert parse_row(entry, "x").versions == ">=2.10"
+    assert parse_row({**entry, "versions": ">=2.9,<3"}, "x").versions == ">=2.9,<3"
+
+
+def test_digest_follows_the_claim_and_not_the_words() -> None:
+    entry = {"name": "torch.f", "status": "same", "portable": "f($a, $b)", "signature": "a, b=1"}
+    digest = parse_row(entry, "x").digest()
+    assert parse_row({**entry, "note": "words"}, "elsewhere").digest() == digest
+    for change in ({"portable": "f($a)"}, {"signature": "a, b=2"}, {"drop": {"b": "any"}}, {"versions": ">=2.11"}):
+        assert parse_row({**entry, **change}, "x").digest() != digest
+
+
+@pytest.mark.parametrize(
+    ("name", "standing"),
+    [
+        ("torch.add", Standing.MAPPED),
+        ("torch.Tensor.backward", Standing.UNSUPPORTED),
+        ("torch.jit.freeze", Standing.UNMAPPED),
+        ("torch.ad", Standing.UNKNOWN),
+        ("torch.Tensor.veiw", Standing.UNKNOWN),
+    ],
+)
+def test_four_answers(name: str, standing: Standing) -> None:
+    assert TABLE.standing(name) is standing
+    assert TABLE.known(name) == (standing is not Standing.UNKNOWN)
+
+
+def test_known_names_are_those_of_torch() -> None:
+    names = known_names()
+    assert {"torch.nn.functional.gelu", "torch.float32", "torch.Tensor.view", "torch.backends.cudnn"} <= names
+    assert {
+        f"torch.{n}" for n in dir(torch) if not n.startswith("_") and isinstance(getattr(torch, n), torch.dtype)
+    } <= names
+    assert not [n for n in names if "._" in n.replace(".__", ".")]
 
 
 def test_a_file_must_be_a_list(tmp_path: Path) -> None:
