@@ -1,4 +1,4 @@
-"""Switching the recording of gradients off."""
+"""Switching the recording of gradients off; naming parts of a program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 
 from mindspore import _no_grad
 
-__all__ = ["inference_mode", "no_grad"]
+__all__ = ["inference_mode", "no_grad", "record_function"]
 
 no_grad = _no_grad
 """Context and decorator: what is computed inside gets no gradient."""
@@ -17,3 +17,16 @@ def inference_mode(mode: bool = True) -> contextlib.AbstractContextManager[None]
     if callable(mode):  # used as @inference_mode without brackets
         return no_grad()(mode)
     return no_grad() if mode else contextlib.nullcontext()
+
+
+class record_function(contextlib.ContextDecorator):
+    """Names a part of a program for torch's profiler; here the part only runs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> record_function:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return None

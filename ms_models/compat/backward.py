@@ -48,7 +48,9 @@ def backward_of(forward: Callable[..., Any], *sources: Any) -> Callable[..., Any
         loss, gradients = gradient_functions[key](*args, **kwargs)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             held = getattr(parameter, "grad", None)
-            parameter.grad = gradient if held is None else held + gradient
+            gradient = gradient if held is None else held + gradient
+            finish = getattr(parameter, "after_backward", None)  # data parallel training averages over the ranks here
+            parameter.grad = gradient if finish is None else finish(gradient)
         (rest,) = outputs
         outputs.clear()
         return loss if rest is None else (loss, *rest)

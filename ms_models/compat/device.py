@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import mindspore as ms
@@ -65,3 +66,59 @@ def device_count() -> int:
 def device_of(value: Any) -> device:
     """Where a tensor lives."""
     return device(accelerator_type())
+
+
+_selected = [0]
+
+
+def set_device(index: Any) -> None:
+    """Choose the accelerator of this process by number; on the CPU the number is only remembered."""
+    number = index if isinstance(index, int) else device(index).index
+    _selected[0] = 0 if number is None else number
+    if accelerator_available():
+        ms.set_device(ms.get_context("device_target"), _selected[0])
+
+
+def current_device() -> int:
+    """Number of the accelerator that `set_device` chose, 0 at first."""
+    return _selected[0]
+
+
+class Event:
+    """A point in time: `record` waits for the work that was started and looks at the clock."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        self._time: float | None = None
+
+    def record(self, stream: Any = None) -> None:
+        """Set the point to now."""
+        ms.runtime.synchronize()
+        self._time = time.perf_counter()
+
+    def synchronize(self) -> None:
+        """Returns at once: `record` has waited."""
+
+    def query(self) -> bool:
+        """Always true."""
+        return True
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to another.
+
+        Raises:
+            ValueError: one of them was not recorded.
+        """
+        if self._time is None or end_event._time is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return (end_event._time - self._time) * 1000.0
+
+
+def device_name() -> str:
+    """Name of the accelerator.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    if not accelerator_available():
+        raise RuntimeError("no accelerator is available")
+    return str(ms.hal.get_device_name(_selected[0]))

@@ -31,3 +31,13 @@ class iinfo:
     def __init__(self, type: Any) -> None:
         info = np.iinfo(ms.dtype_to_nptype(type))
         self.bits, self.max, self.min = info.bits, int(info.max), int(info.min)
+
+
+def set_default_dtype(d: Any) -> None:
+    """Accept float32, MindSpore's type for tensors made without one.
+
+    Raises:
+        TypeError: any other type, which MindSpore cannot make the default.
+    """
+    if d != ms.float32:
+        raise TypeError(f"the default data type is float32 and cannot become {d}; pass dtype= or call .to(dtype)")

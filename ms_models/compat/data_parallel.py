@@ -1,0 +1,57 @@
+"""`DistributedDataParallel`: the module of every rank starts equal and gets the mean of all gradients."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from mindspore import Tensor, nn
+
+from .distributed import ProcessGroup, ReduceOp, all_reduce, broadcast, get_world_size
+from .module import Module
+
+
+class DistributedDataParallel(Module):
+    """Wraps a module; `backward.backward_of` gives each parameter's accumulated gradient to `_mean` afterwards.
+
+    Gradients are averaged after the backward pass, one parameter at a time: what torch computes, without its overlap
+    of communication and computation.
+    """
+
+    def __init__(
+        self, module: nn.Cell, process_group: ProcessGroup | None = None, broadcast_buffers: bool = True
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.process_group = process_group
+        self.broadcast_buffers = broadcast_buffers
+        self.require_backward_grad_sync = True
+        several = get_world_size(process_group) > 1
+        source = process_group.ranks[0] if process_group else 0
+        for parameter in module.get_parameters():
+            if several:
+                broadcast(parameter, source, process_group)
+            if parameter.requires_grad:
+                parameter.after_backward = self._mean
+        if several and broadcast_buffers:
+            for buffer in module.buffers():
+                broadcast(buffer, source, process_group)
+
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients stay local inside, and accumulate; the next backward pass outside averages the sum."""
+        before = self.require_backward_grad_sync
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def _mean(self, gradient: Tensor) -> Tensor:
+        if self.require_backward_grad_sync and get_world_size(self.process_group) > 1:
+            all_reduce(gradient, ReduceOp.AVG, self.process_group)
+        return gradient
