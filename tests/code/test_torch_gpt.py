@@ -17,7 +17,7 @@ from migrate.report import Severity
 SAMPLE = Path(__file__).parents[2] / "samples" / "torch_gpt"
 STEPS = 20
 # The sample's own model, scaled down: what is compared does not depend on the size.
-SMALL = ["model.n_layer=2", "model.n_embd=64", "model.hidden_dim=176", "data.block_size=32", "data.batch_size=4",
+SMALL = ["model.n_layer=2", "model.n_embd=64", "model.hidden_dim=176", "data.block_size=32", "data.batch_size=2",
          "data.max_bytes=1000000", "train.save_interval=10", "train.eval_batches=2"]  # fmt: skip
 FIRST_RTOL, LAST_RTOL = 1e-6, 1e-4
 """fp32: one forward pass differs by the order of sums; 20 updates carry such differences along."""
@@ -106,10 +106,10 @@ def test_resume_continues_the_run(work: Path, mindspore_run: list[dict[str, floa
 
 def test_greedy_generation_is_the_same(work: Path, torch_run: list[dict[str, float]]) -> None:
     options = [str(work / "torch" / f"ckpt_{STEPS}.pt"), "--prompt", "def main(", "--temperature", "0"]
-    expected = python(SAMPLE, "generate.py", *options, "--max-new-tokens", "24")
-    assert len(expected) > 20
-    assert python(work / "converted", "generate.py", *options, "--max-new-tokens", "24") == expected
-    assert python(work / "converted", "generate.py", *options, "--max-new-tokens", "24", "--no-cache") == expected
+    expected = python(SAMPLE, "generate.py", *options, "--max-new-tokens", "12")
+    assert len(expected) > len("def main(") + 5
+    assert python(work / "converted", "generate.py", *options, "--max-new-tokens", "12") == expected
+    assert python(work / "converted", "generate.py", *options, "--max-new-tokens", "12", "--no-cache") == expected
 
 
 def test_pytorch_reads_the_converted_checkpoint(work: Path, mindspore_run: list[dict[str, float]]) -> None:
