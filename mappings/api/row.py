@@ -54,7 +54,7 @@ class Row:
 
     def digest(self) -> str:
         """Short hash of what the row claims to do; words (note, reason, advice) do not count."""
-        claim = [self.name, self.status, str(self.signature), self.portable, self.ascend, self.symbol]
+        claim: list[object] = [self.name, self.status, str(self.signature), self.portable, self.ascend, self.symbol]
         claim += [sorted(self.drop.items()), sorted(self.when.items()), self.returns, self.versions]
         return hashlib.sha256(json.dumps(claim).encode()).hexdigest()[:12]
 

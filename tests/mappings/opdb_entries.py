@@ -103,7 +103,10 @@ class Entry:
         if name in _OPERATORS:
             return ["operator"]
         function, method = f"torch.{name}", f"torch.Tensor.{name}"
-        choices = [function, method] if not name.endswith("_") else [method, function]
+        choices = [function] if callable(resolve(function)) else []
+        choices = [method, *choices] if name.endswith("_") else [*choices, method]
+        if self.op.variant_test_name == "in_place":
+            choices = []
         choices = [] if _private(name) else [*choices, f"{method}_"]
         primary = next((c for c in choices if resolve(c) is not None), f"torch.ops.aten.{name}")
         others = [function, method, f"{method}_"]
