@@ -92,10 +92,16 @@ def _work(repo: Path, target: str, track: Tracker) -> _Work:
     work = _Work(analysis)
     for path, reason in analysis.unparsed.items():
         work.findings.append(finding("M101", reason, file=path))
+    results: dict[str, Converted] = {}
     with track("converting", len(analysis.files)) as advance:
-        for file in analysis.files.values():
-            _take(work, file.source, convert_file(analysis, file, target))
+        for module, file in analysis.files.items():
+            results[module] = convert_file(analysis, file, target)
             advance(1)
+    needed = frozenset().union(*(result.needs for result in results.values()))
+    for module, file in analysis.files.items():
+        if any(name.rpartition(".")[0] == module for name in needed):
+            results[module] = convert_file(analysis, file, target, needed)
+        _take(work, file.source, results[module])
     for other in analysis.project.others:
         _other_file(work, other)
     for source in analysis.project.sources:

@@ -34,23 +34,32 @@ class Converted:
     counts: Counts
     helpers: frozenset[str]
     """Modules of `ms_compat` that the file imports."""
+    needs: frozenset[str] = frozenset()
+    """torch names that the file still takes from other files of the repository."""
     compiles: bool = True
 
 
-def convert_file(analysis: Analysis, file: FileAnalysis, target: str = "portable") -> Converted:
-    """Convert one file; a pass that crashes leaves the file as it was, with a finding."""
+def convert_file(
+    analysis: Analysis, file: FileAnalysis, target: str = "portable", keep: frozenset[str] = frozenset()
+) -> Converted:
+    """Convert one file; a pass that crashes leaves the file as it was, with a finding.
+
+    Names in `keep` (`common.F`) stay imported because other files still take them from this one.
+    """
     context = FileContext(analysis, file, target)
     path = str(file.source.path)
     try:
         tree = rewrite(context, [make(context) for make in PASSES])
-        tree, helpers = finish_imports(context, tree)
-        text = tree.code
+        finished = finish_imports(context, tree, keep)
+        text = finished.tree.code
         compile(text, path, "exec", dont_inherit=True)
     except (Exception, RecursionError) as error:  # noqa: BLE001  (reported as a finding, the other files go on)
         message = f"{type(error).__name__}: {error}"
         compiles = not isinstance(error, SyntaxError)
-        return Converted(file.tree.code, [finding("M102", message, file=path)], Counts(), frozenset(), compiles)
-    return Converted(text, context.findings, context.counts, helpers)
+        return Converted(
+            file.tree.code, [finding("M102", message, file=path)], Counts(), frozenset(), compiles=compiles
+        )
+    return Converted(text, context.findings, context.counts, finished.helpers, finished.needs)
 
 
 __all__ = ["PASSES", "Converted", "convert_file"]

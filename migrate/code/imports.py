@@ -22,18 +22,29 @@ _MARKER = "_msmigrate_imports_"
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
-def finish_imports(context: FileContext, tree: cst.Module) -> tuple[cst.Module, frozenset[str]]:
-    """The file with its final imports, and the helper modules it uses (`layers` for `ms_compat.layers`)."""
+@dataclass(frozen=True)
+class Finished:
+    """A file with its final imports."""
+
+    tree: cst.Module
+    helpers: frozenset[str]
+    """Modules of `ms_compat` that it imports, `layers` for `ms_compat.layers`."""
+    needs: frozenset[str]
+    """torch names that it still takes from other files of the repository, e.g. `common.F`."""
+
+
+def finish_imports(context: FileContext, tree: cst.Module, keep: frozenset[str] = frozenset()) -> Finished:
+    """Remove, shorten and place imports; names in `keep` (`common.F`) stay because other files still take them."""
     emitted = _Emitted()
     tree.visit(emitted)
-    pruner = _Pruner(context, _names(tree))
+    pruner = _Pruner(context, _names(tree), keep)
     tree = _visited(tree, pruner)
     plan = _Plan()
     if emitted.names and context.counts.converted:
         plan = _plan(emitted.names, _names(tree), pruner.removed)
         tree = _visited(tree, _Shortener(plan.spelling))
     helpers = frozenset(name.split(".")[1] for name in emitted.names if name.startswith("ms_compat."))
-    return _placed(tree, plan.lines()), helpers
+    return Finished(_placed(tree, plan.lines()), helpers, frozenset(pruner.needs))
 
 
 def _visited(tree: cst.Module, transformer: cst.CSTTransformer) -> cst.Module:
@@ -116,9 +127,10 @@ class _Emitted(cst.CSTVisitor):
 class _Pruner(cst.CSTTransformer):
     """Takes unused torch names out of the imports; the first line that is emptied marks where the new ones go."""
 
-    def __init__(self, context: FileContext, used: set[str]) -> None:
+    def __init__(self, context: FileContext, used: set[str], keep: frozenset[str]) -> None:
         super().__init__()
-        self.context, self.used = context, used
+        self.context, self.used, self.keep = context, used, keep
+        self.needs: set[str] = set()
         self.removed: set[str] = set()
         self._marked = False
 
@@ -192,7 +204,11 @@ class _Pruner(cst.CSTTransformer):
 
     def _stays(self, alias: cst.ImportAlias, name: str) -> bool:
         local = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
-        if not self.context.resolver.is_imported_torch(name) or local in self.used:
+        if not self.context.resolver.is_imported_torch(name):
+            return True
+        if local in self.used or f"{self.context.file.source.module}.{local}" in self.keep:
+            if not name.startswith("torch"):
+                self.needs.add(name)
             return True
         self.removed.add(local)
         return False

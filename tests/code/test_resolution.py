@@ -90,3 +90,14 @@ def test_packages_that_need_torch_are_reported(tmp_path: Path) -> None:
     )
     _, report = converted(tmp_path, {"a.py": text})
     assert [(f.code, f.line) for f in report.findings] == [("M114", 1), ("M114", 3), ("M114", 4), ("M103", 5)]
+
+
+def test_a_name_that_others_still_take_stays_imported(tmp_path: Path) -> None:
+    files = {
+        "common.py": "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n",
+        "a.py": "from common import F, nn, torch\n\nx = F.frobnicate(torch.zeros(2)), nn.Linear(2, 2)\n",
+    }
+    out, report = converted(tmp_path, files)
+    assert out["common.py"] == "import torch.nn.functional as F\n"
+    assert "from common import F\n" in out["a.py"]
+    assert [f.code for f in report.findings] == ["M110"]

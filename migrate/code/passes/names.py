@@ -46,7 +46,7 @@ class Names(Pass):
     """Asked last: whatever torch name the passes before it left."""
 
     def enter(self, node: cst.CSTNode) -> None:
-        if isinstance(node, cst.AssignTarget | cst.AnnAssign):
+        if isinstance(node, cst.AssignTarget | cst.AnnAssign) and not self._is_setting(node.target):
             self.context.owned.add(node.target)
         if isinstance(node, cst.Call) and self._is_torch(node.func) and not self._is_class_member(node.func):
             self.context.owned.add(node.func)
@@ -54,6 +54,12 @@ class Names(Pass):
         # `torch.float32.itemsize`: an attribute of a known name is converted through that name.
         if isinstance(node, cst.Attribute) and name and (name in self.context.table or not self._longest_known(name)):
             self._own_chain(node)
+
+    def _is_setting(self, target: cst.BaseExpression) -> bool:
+        """`torch.backends.cudnn.benchmark = True`: a switch that the table has under a name, or refuses."""
+        name = self.context.torch_name(target) if isinstance(target, cst.Attribute) else None
+        rows = self.context.table.rows(name) if name else ()
+        return bool(rows) and rows[0].signature is None and (bool(rows[0].symbol) or rows[0].portable is None)
 
     def _own_chain(self, node: cst.Attribute) -> None:
         inner: cst.BaseExpression = node.value
@@ -67,7 +73,7 @@ class Names(Pass):
         parts = name.split(".")
         for length in range(len(parts) - 1, 1, -1):
             prefix = ".".join(parts[:length])
-            if prefix in self.context.table:
+            if any(row.status != "unsupported" for row in self.context.table.rows(prefix)):
                 return prefix
         return None
 
