@@ -147,3 +147,18 @@ def pad_sequence(
             sequence = ops.cat(parts, 0)
         padded.append(sequence)
     return ops.stack(padded, 0 if batch_first else 1)
+
+
+def linspace(start: Any, end: Any, steps: int, dtype: Any = None) -> Tensor:
+    """`steps` numbers at equal distances, both ends included; the ends may be tensors of one element."""
+    first, last = float(start), float(end)
+    dtype = ms.float32 if dtype is None else dtype
+    if dtype in (ms.float32, ms.float64, ms.float16, ms.bfloat16):
+        return Tensor(np.linspace(first, last, steps)).astype(dtype)
+    return Tensor(np.linspace(first, last, steps, dtype=np.float32).astype(np.int64)).astype(dtype)
+
+
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, dtype: Any = None) -> Tensor:
+    """`base` to the power of `linspace(start, end, steps)`."""
+    dtype = ms.float32 if dtype is None else dtype
+    return Tensor(np.power(float(base), np.linspace(float(start), float(end), steps))).astype(dtype)
