@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mindspore import Tensor, ops
 
 from .module import Module
@@ -29,3 +31,89 @@ class Softmax(Module):
 
     def construct(self, input: Tensor) -> Tensor:
         return ops.softmax(input, self.dim)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """`log(1 + exp(beta x)) / beta`, `x` itself where `beta x` exceeds `threshold`."""
+    scaled = input * beta
+    linear = scaled > threshold
+    safe = ops.where(linear, ops.zeros_like(scaled), scaled)
+    return ops.where(linear, input, (ops.relu(safe) + ops.log1p(ops.exp(-ops.abs(safe)))) / beta)
+
+
+def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    """`x` above `threshold`, elsewhere `value`."""
+    return ops.where(input > threshold, input, ops.full_like(input, value))
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """`a * sigmoid(b)` of the two halves along `dim`."""
+    half = input.shape[dim] // 2
+    return input.narrow(dim, 0, half) * ops.sigmoid(input.narrow(dim, half, half))
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """`x` above zero, `weight x` below; one weight, or one for each channel (axis 1)."""
+    if weight.size != 1:
+        weight = weight.reshape((-1, *[1] * (input.ndim - 2)))
+    elif weight.ndim > 0:
+        weight = weight.reshape(())
+    return ops.where(input > 0, input, weight * input)
+
+
+def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
+    """Leaky ReLU whose slope is drawn per element from U(lower, upper) in training, else their mean."""
+    if training:
+        slope = ops.rand_like(input) * (upper - lower) + lower
+    else:
+        slope = ops.full_like(input, (lower + upper) / 2)
+    return ops.where(input > 0, input, input * slope)
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """`x` outside of `[-lambd, lambd]`, 0 inside."""
+    return ops.where(ops.logical_or(input > lambd, input < -lambd), input, ops.zeros_like(input))
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """`x - lambd` above `lambd`, `x + lambd` below `-lambd`, 0 between."""
+    return ops.where(input > lambd, input - lambd, ops.where(input < -lambd, input + lambd, ops.zeros_like(input)))
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """`x` cut to `[min_val, max_val]`; no gradient at the bounds."""
+    inside = ops.logical_and(input > min_val, input < max_val)
+    bound = ops.where(input <= min_val, ops.full_like(input, min_val), ops.full_like(input, max_val))
+    return ops.where(inside, input, bound)
+
+
+def softmin(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """Softmax of `-input` along `dim`; a scalar gives 1."""
+    negative = -input if dtype is None else -input.astype(dtype)
+    return ops.softmax(negative, dim) if input.ndim > 0 else ops.softmax(negative.reshape(1), 0).reshape(())
+
+
+def tanh(input: Tensor) -> Tensor:
+    """Hyperbolic tangent from `expm1`; the kernel of mindspore.ops.tanh is off by up to 5e-5."""
+    size = ops.abs(input)
+    return ops.sign(input) * -ops.expm1(-2 * size) / (1 + ops.exp(-2 * size))
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """`x - tanh(x)`."""
+    return input - tanh(input)
+
+
+def mish(input: Tensor) -> Tensor:
+    """`x tanh(softplus(x))`."""
+    # tanh(log(1 + e)) is (e^2 + 2 e) / (e^2 + 2 e + 2), 1 where e would overflow
+    e = ops.exp(ops.minimum(input, ops.full_like(input, 20.0)))
+    n = e * (e + 2)
+    return input * n / (n + 2)
+
+
+def selu(input: Tensor) -> Tensor:
+    """`s x` above zero, `s a (exp(x) - 1)` below, with the two constants of self-normalising networks."""
+    alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+    below = ops.minimum(input, ops.zeros_like(input))
+    return scale * ops.where(input > 0, input, alpha * ops.expm1(below))

@@ -28,6 +28,10 @@ def layer_norm(
         raise ValueError(f"layer_norm over {shape} got an input of shape {input.shape}")
     scale = ops.ones(shape, dtype=input.dtype) if weight is None else weight
     shift = ops.zeros(shape, dtype=input.dtype) if bias is None else bias
+    if input.size == 0:
+        return input
+    if all(n == 1 for n in shape):  # the kernel leaves a rounding error where the difference from the mean is zero
+        return (input - input) * scale + shift
     return ops.LayerNorm(axis, axis, eps)(input, scale, shift)[0]
 
 
@@ -36,6 +40,8 @@ def rms_norm(
 ) -> Tensor:
     """`x / sqrt(mean(x^2) + eps) * weight` over the last axes; half precision is computed in float32, as in torch."""
     axes = tuple(range(input.ndim - len(tuple(normalized_shape)), input.ndim))
+    if input.size == 0:
+        return input
     if eps is None:
         eps = _EPSILON[input.dtype]
     x = input.astype(ms.float32) if input.dtype in (ms.float16, ms.bfloat16) else input
@@ -90,3 +96,102 @@ class RMSNorm(Module):
 
     def construct(self, input: Tensor) -> Tensor:
         return rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalisation of each channel (axis 1) over all other axes.
+
+    In training by the batch's mean and biased variance, and the running ones move by `momentum` towards the mean and
+    the unbiased variance; otherwise by the running ones.
+    """
+    if input.size == 0:
+        return input
+    axes = (0, *range(2, input.ndim))
+    shape = (1, -1, *[1] * (input.ndim - 2))
+    if training:
+        mean = input.mean(axes, True)
+        var = ((input - mean) * (input - mean)).mean(axes, True)
+        if running_mean is not None and running_var is not None:
+            count = input.size // input.shape[1]
+            _move(running_mean, mean.reshape(-1), momentum)
+            _move(running_var, var.reshape(-1) * (count / max(count - 1, 1)), momentum)
+    else:
+        if running_mean is None or running_var is None:
+            raise ValueError("batch_norm without running statistics needs training=True")
+        mean, var = running_mean.reshape(shape), running_var.reshape(shape)
+    x = (input - mean) * ops.rsqrt(var + eps)
+    if weight is not None:
+        x = x * weight.reshape(shape)
+    return x if bias is None else x + bias.reshape(shape)
+
+
+def _move(running: Tensor, value: Tensor, momentum: float) -> None:
+    running.copy_(ops.stop_gradient(running * (1 - momentum) + value.astype(running.dtype) * momentum))
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalisation of each channel of each sample; running statistics move towards the average over the batch."""
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    axes = tuple(range(2, input.ndim))
+    shape = (1, -1, *[1] * (input.ndim - 2))
+    mean = input.mean(axes, True)
+    var = ((input - mean) * (input - mean)).mean(axes, True)
+    if running_mean is not None and running_var is not None:
+        count = input.size // (input.shape[0] * input.shape[1])
+        _move(running_mean, mean.mean(0).reshape(-1), momentum)
+        _move(running_var, var.mean(0).reshape(-1) * (count / max(count - 1, 1)), momentum)
+    x = (input - mean) * ops.rsqrt(var + eps)
+    if weight is not None:
+        x = x * weight.reshape(shape)
+    return x if bias is None else x + bias.reshape(shape)
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalisation over groups of channels (axis 1) of each sample."""
+    shape = (1, -1, *[1] * (input.ndim - 2))
+    if input.size == 0:
+        return input
+    x = input.reshape(input.shape[0], num_groups, -1)
+    mean = x.mean(-1, True)
+    var = ((x - mean) * (x - mean)).mean(-1, True)
+    x = ((x - mean) * ops.rsqrt(var + eps)).reshape(input.shape)
+    if weight is not None:
+        x = x * weight.reshape(shape)
+    return x if bias is None else x + bias.reshape(shape)
+
+
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """`x / (k + alpha mean(x^2 over size neighbouring channels))^beta`; missing neighbours count as zeros."""
+    if input.size == 0:
+        return input
+    channels = input.shape[1]
+    squares = input * input
+    left = ops.zeros((input.shape[0], size // 2, *input.shape[2:]), dtype=input.dtype)
+    right = ops.zeros((input.shape[0], (size - 1) // 2, *input.shape[2:]), dtype=input.dtype)
+    parts = [p for p in (left, squares, right) if p.shape[1] > 0]
+    padded = ops.cat(parts, 1) if len(parts) > 1 else squares
+    total = padded.narrow(1, 0, channels)
+    for i in range(1, size):
+        total = total + padded.narrow(1, i, channels)
+    return input / ops.pow(total * (alpha / size) + k, beta)
