@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import textwrap
 import time
@@ -146,3 +147,9 @@ def test_an_interpreter_that_msrun_cannot_start_is_refused(tmp_path: Path, monke
 def test_exit_code_of_a_rank_is_read_from_msruns_log(tmp_path: Path) -> None:
     line = "[ERROR] ME(1:2,MainProcess): Worker process 77 exit with exception. Error code: -9."
     assert processes.DEAD_WORKER.search(line).groups() == ("77", "-9")  # type: ignore[union-attr]
+
+
+def test_the_launcher_does_not_load_mindspore() -> None:
+    # It would hold half a gigabyte for the whole run, and every check would take seconds longer.
+    code = "import sys, ms_models.train.launch, ms_models.train.worker; sys.exit('mindspore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
