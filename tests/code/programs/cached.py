@@ -59,7 +59,10 @@ def generate(model: LM, idx: torch.Tensor, steps: int):
 
 
 def run():
-    model = fill(LM())
+    model = fill(LM(), phase=3.0)
+    with torch.no_grad():
+        model.pos.mul_(8.0)  # positions count, so the tokens differ
+        model.emb.weight.data.mul_(4.0)
     model.eval()
     idx, logits = generate(model, torch.tensor([[1, 2, 3]]), 8)
     values, _ = torch.sort(logits.flatten(), descending=True)
