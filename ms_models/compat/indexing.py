@@ -21,11 +21,12 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if dim is None:
         return ops.gather_elements(input.reshape(-1), 0, indices.reshape(-1))
     axis = dim % input.ndim
-    shape = [max(a, b) if a and b else 0 for a, b in zip(input.shape, indices.shape, strict=True)]
-    shape[axis] = input.shape[axis]
-    wide = ops.broadcast_to(input, tuple(shape))
-    shape[axis] = indices.shape[axis]
-    return ops.gather_elements(wide, axis, ops.broadcast_to(indices, tuple(shape)))
+    wide, places = [], []
+    for i in range(input.ndim):
+        both = max(input.shape[i], indices.shape[i])
+        wide.append(input.shape[i] if i == axis else both)
+        places.append(indices.shape[i] if i == axis else both)
+    return ops.gather_elements(ops.broadcast_to(input, tuple(wide)), axis, ops.broadcast_to(indices, tuple(places)))
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
@@ -149,15 +150,12 @@ def index_reduce(
     return scatter_reduce(input, axis, wide, source, reduce, include_self)
 
 
-def nonzero_tuple(input: Tensor) -> tuple[Tensor, ...]:
-    """Positions of the elements that are not zero, one vector per axis; of a scalar one vector."""
-    found = np.nonzero(np.atleast_1d(input.asnumpy()))
-    return tuple([Tensor(part.astype(np.int64)) for part in found])
-
-
-def nonzero(input: Tensor) -> Tensor:
-    """Positions of the elements that are not zero, one per row."""
-    return Tensor(np.argwhere(input.asnumpy()).astype(np.int64))
+def nonzero(input: Tensor, as_tuple: bool = False) -> Any:
+    """Positions of the elements that are not zero: one per row, or one vector per axis."""
+    array = input.asnumpy()
+    if not as_tuple:
+        return Tensor(np.argwhere(array).astype(np.int64))
+    return tuple([Tensor(part.astype(np.int64)) for part in np.nonzero(np.atleast_1d(array))])
 
 
 def searchsorted(

@@ -12,19 +12,23 @@ from .graph import Extremes, in_graph, values_indices
 
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The `k` largest (smallest) elements along `dim`, in order, and their positions."""
+    if input.ndim == 0:
+        return values_indices(input, ms.tensor(0, ms.int64))
     values, indices = ops.topk(input, k, dim, largest, sorted)
     return values_indices(values, indices.astype(ms.int64))
 
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False) -> Any:
     """Elements in order along `dim`, and their positions."""
+    if input.ndim == 0:
+        return values_indices(input, ms.tensor(0, ms.int64))
     values, indices = ops.sort(input, dim, descending)
     return values_indices(values, indices.astype(ms.int64))
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     """Positions that put the elements along `dim` in order."""
-    return ops.sort(input, dim, descending)[1].astype(ms.int64)
+    return sort(input, dim, descending)[1]
 
 
 def max_along(input: Tensor, dim: int, keepdim: bool = False) -> Any:

@@ -46,7 +46,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 
 def _roll_axis(input: Tensor, shift: int, axis: int) -> Tensor:
     length = input.shape[axis]
-    first = shift % length
+    first = shift % length if length else 0
     if first == 0:
         return input
     return ops.cat([input.narrow(axis, length - first, first), input.narrow(axis, 0, length - first)], axis)
@@ -69,6 +69,8 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any, reduce: str = "non
 
     `src` is a number, or a tensor at least as large as `index` along every axis.
     """
+    if input.ndim == 0:
+        return scatter(input.reshape(1), 0, index.reshape(-1), _row(src), reduce).reshape(())
     if not isinstance(src, Tensor):
         updates = ops.full_like(index, src, dtype=input.dtype)
     else:
@@ -76,6 +78,10 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any, reduce: str = "non
         for axis in range(index.ndim):
             updates = updates.narrow(axis, 0, index.shape[axis])
     return ops.tensor_scatter_elements(input, index, updates.astype(input.dtype), dim, reduce)
+
+
+def _row(src: Any) -> Any:
+    return src.reshape(-1) if isinstance(src, Tensor) else src
 
 
 def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> Tensor:
@@ -102,12 +108,19 @@ def isin(elements: Tensor, test_elements: Any) -> Tensor:
     return (elements.expand_dims(-1) == wanted.reshape(-1)).any(-1)
 
 
-def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    """Different elements in ascending order, on request where they went and how often they occur."""
-    values, inverse, counts = np.unique(input.asnumpy(), return_inverse=True, return_counts=True)
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """Different elements, or slices along `dim`, in ascending order; on request where they went and how often."""
+    values, inverse, counts = np.unique(input.asnumpy(), return_inverse=True, return_counts=True, axis=dim)
     result = [Tensor(values)]
     if return_inverse:
-        result.append(Tensor(inverse.reshape(input.shape).astype(np.int64)))
+        shape = input.shape if dim is None else (-1,)
+        result.append(Tensor(inverse.reshape(shape).astype(np.int64)))
     if return_counts:
         result.append(Tensor(counts.astype(np.int64)))
     return result[0] if len(result) == 1 else tuple(result)
@@ -120,6 +133,8 @@ def bincount(input: Tensor, minlength: int = 0) -> Tensor:
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
     """`input` with the slices of `source` added at the positions `index` along `dim`; positions may repeat."""
+    if input.ndim == 0:
+        return input + source.sum() * alpha
     moved = ops.movedim(input, dim, 0)
     rows = ops.movedim(source, dim, 0) * alpha
     added = ops.tensor_scatter_add(moved, index.expand_dims(-1), rows.astype(input.dtype))
@@ -128,9 +143,26 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: flo
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """`input` with the slices at the positions `index` along `dim` replaced by those of `source`."""
+    if input.ndim == 0:
+        return source.reshape(()) + input * 0.0
     moved = ops.movedim(input, dim, 0)
     copied = ops.tensor_scatter_update(moved, index.expand_dims(-1), ops.movedim(source, dim, 0).astype(input.dtype))
     return ops.movedim(copied, 0, dim)
+
+
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """`input` with one value in the slices at `index` along `dim`; a tensor as value gets its gradient."""
+    if input.ndim == 0:
+        return input * 0.0 + value
+    touched = ops.zeros((input.shape[dim],), dtype=ms.float32)
+    touched = ops.tensor_scatter_update(
+        touched, (index.reshape(-1, 1) % input.shape[dim]).astype(ms.int64), ops.ones(index.reshape(-1).shape)
+    )
+    shape = [1] * input.ndim
+    shape[dim] = input.shape[dim]
+    mask = ops.broadcast_to(touched.reshape(tuple(shape)) > 0, input.shape)
+    filler = ops.zeros_like(input) + value
+    return ops.select(mask, filler.astype(input.dtype), input)
 
 
 def pad_sequence(
