@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO_OUT ?= demo_out
 
-.PHONY: demo test lint test-fast test-slow install clean
+.PHONY: demo test lint test-fast test-slow test-mappings mappings-report install clean
 
 demo: $(READY)
 	PATH="$(abspath $(BIN)):$$PATH" python samples/demo.py --out $(DEMO_OUT)
@@ -18,6 +18,12 @@ test-fast: lint
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+test-mappings: $(READY)
+	$(BIN)/python tests/mappings/factory.py
+
+mappings-report: $(READY)
+	$(BIN)/msmigrate api --coverage
 
 lint: $(READY)
 	$(BIN)/ruff check .

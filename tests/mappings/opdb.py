@@ -27,6 +27,7 @@ from opdb_pool import Pool
 
 from mappings.api import load_table
 
+OUTCOMES = ("right", "wrong", "refused", "raised")
 Outcomes = dict[str, list[dict[str, Any]]]
 
 
@@ -46,7 +47,7 @@ def summary(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
     tally = counts(outcomes)
     reasons = Counter(o["reason"] for o in outcomes if o["outcome"] not in ("right", "torch"))
     errors = [o["error"] for o in outcomes if o["outcome"] == "right"]
-    found: dict[str, Any] = {k: tally[k] for k in ("right", "wrong", "refused", "raised") if tally[k]}
+    found: dict[str, Any] = {k: tally[k] for k in OUTCOMES if tally[k]}
     found["error"] = float(f"{max(errors, default=0.0):.1e}")
     if any(o["gradient"] for o in outcomes):
         found["gradient"] = True
@@ -58,7 +59,7 @@ def summary(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
 def line(key: str, form: str, outcomes: list[dict[str, Any]]) -> str:
     """One form of one entry for a terminal."""
     found = summary(outcomes)
-    tally = " ".join(f"{found.get(k, 0)}" for k in ("right", "wrong", "refused", "raised"))
+    tally = " ".join(f"{found.get(k, 0)}" for k in OUTCOMES)
     word = "RIGHT" if fully_right(outcomes) else "-    "
     return f"{word} {key:40s} {form:46s} {tally:14s} {found['error']:.0e}  {found.get('reason', '')[:150]}"
 

@@ -27,7 +27,6 @@ from migrate.code.template import Expansion, expand_symbol, select
 RTOL, SCALE_TOL = 1e-5, 2e-6
 # A gradient is a product of several such results.
 GRAD_RTOL, GRAD_SCALE_TOL = 1e-4, 1e-5
-OUTCOMES = ("right", "wrong", "refused", "raised")
 _TORCH_NAME = re.compile(r"\btorch(?:\.\w+)+")
 
 
@@ -111,7 +110,7 @@ def run(entry: Entry, sample: Sample, table: ApiTable) -> Outcome:
         lines, rows, imports = convert(sample, table)
     except Refused as refusal:
         return Outcome("refused", sample.source, reason=str(refusal))
-    outcome.rows = [row.source for row in rows]
+    outcome.rows = [f"{row.name} {row.digest()}" for row in rows if row.name == sample.steps[-1].name]
     outcome.converted = "; ".join(text if target == lines[-1][0] else f"{target} = {text}" for target, text in lines)
     try:
         function = _function(sample, lines, imports)

@@ -1,6 +1,7 @@
-"""A process that runs samples for `opdb_pool` and may die doing so. Speaks JSON lines on its original stdout.
+"""A process that runs samples and cases for `opdb_pool` and may die doing so. Speaks JSON lines on its own stdout.
 
 Job (stdin): {"entry": key, "skip": n, "limit": n or null, "primary_only": bool}; `skip` samples were begun before.
+The entry `case LABEL` is a written case: the case itself, then its other call styles.
 Events: {"begin": [form, source]} before each sample, {"end": {...}} after it, {"done": key} at the end of an entry.
 """
 
@@ -19,16 +20,21 @@ def main() -> None:
     os.dup2(2, 1)  # kernels print on stdout
     warnings.simplefilter("ignore")
     import mindspore as ms
+    import row_cases
     from opdb_entries import entries
 
     from mappings.api import load_table
 
     ms.runtime.launch_blocking()
     found, table = entries(), load_table()
+    cases = {entry.label: entry for entry in row_cases.entries()}
     _say(out, {"ready": True})
     for line in sys.stdin:
         job = json.loads(line)
-        _serve(found[job["entry"]], job, table, out)
+        if job["entry"].startswith("case "):
+            _serve_case(cases[job["entry"].removeprefix("case ")], job, table, out)
+        else:
+            _serve(found[job["entry"]], job, table, out)
         _say(out, {"done": job["entry"]})
 
 
@@ -68,6 +74,29 @@ def _serve(entry: Any, job: dict[str, Any], table: Any, out: TextIO) -> None:
             except Exception as error:  # noqa: BLE001 - torch's own failure: reported, and the sample does not count
                 outcome = Outcome("torch", sample.source, reason=f"{type(error).__name__}: {error}"[:300]).as_dict()
             _say(out, {"end": outcome})
+
+
+def _serve_case(case: Any, job: dict[str, Any], table: Any, out: TextIO) -> None:
+    import row_cases
+    from row_conversion import NotConverted
+
+    for number, (form, judge) in enumerate((("case", row_cases.judge), ("styles", row_cases.judge_styles))):
+        if number < job["skip"]:
+            continue
+        _say(out, {"begin": [form, case.code]})
+        end: dict[str, Any] = {"source": case.code, "outcome": "right", "reason": ""}
+        try:
+            found = judge(case, table)
+            end |= {"checks": found.checks, "styles": found.styles, "refused_styles": found.refused_styles}
+            used = row_cases.case_of(case, table).converted.rows
+            end["rows"] = [f"{row.name} {row.digest()}" for row in used if row.name == case.name]
+            if found.problems:
+                end |= {"outcome": "wrong", "reason": "; ".join(found.problems)[:500]}
+        except NotConverted as error:
+            end |= {"outcome": "refused", "reason": str(error)[:500]}
+        except Exception as error:  # noqa: BLE001 - whatever is raised is the result of this case
+            end |= {"outcome": "raised", "reason": f"{type(error).__name__}: {error}"[:500]}
+        _say(out, {"end": end})
 
 
 if __name__ == "__main__":
