@@ -17,7 +17,7 @@ def fmin(input: Tensor, other: Tensor) -> Tensor:
 
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """`log(exp(input) + exp(other))` without overflow; two equal infinities give that infinity."""
-    high = ops.maximum(input, other)
+    high = ops.where(input > other, input, other)  # ops.maximum takes no empty tensors
     gap = ops.abs(input - other)
     summed = high + ops.log1p(ops.exp(-gap))
     return ops.select(ops.isnan(gap), input + other, summed) if input.shape == other.shape else summed
@@ -65,7 +65,8 @@ def frexp(input: Tensor) -> tuple[Tensor, Tensor]:
 
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
     """The next representable number after `input` in the direction of `other`."""
-    return Tensor(np.nextafter(input.asnumpy(), other.asnumpy()))
+    following = Tensor(np.nextafter(ops.stop_gradient(input).asnumpy(), other.asnumpy()))
+    return input + (following - ops.stop_gradient(input))
 
 
 def fill(input: Tensor, value: Any) -> Tensor:
@@ -82,8 +83,8 @@ def nan_to_zero(input: Tensor) -> Tensor:
 
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Limit to a range whose bounds are numbers or tensors, broadcast against `input`."""
-    result = input if min is None else ops.maximum(input, min)
-    return result if max is None else ops.minimum(result, max)
+    result = input if min is None else ops.where(input < min, min, input)
+    return result if max is None else ops.where(result > max, max, result)
 
 
 def rsub(input: Tensor, other: Any, alpha: float = 1) -> Tensor:
@@ -95,3 +96,28 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, beta: float = 1, alpha: floa
     """`beta * input + alpha * outer(vec1, vec2)`; with beta = 0 the input, even NaN, plays no part."""
     product = vec1.reshape(-1, 1) * vec2 * alpha
     return product if beta == 0 else product + input * beta
+
+
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """Logarithm of the multivariate gamma function of dimension `p`."""
+    result = ops.lgamma(input) + p * (p - 1) / 4 * math.log(math.pi)
+    for i in range(1, p):
+        result = result + ops.lgamma(input - i / 2)
+    return result
+
+
+def erfinv(input: Tensor) -> Tensor:
+    """Inverse of the error function: MindSpore's value, improved by two steps of Newton's method."""
+    guess = ops.stop_gradient(ops.erfinv(input))
+    inside = ops.abs(input) < 1
+    safe = ops.where(inside, guess, ops.zeros_like(guess))
+    for _ in range(2):
+        slope = 2 / math.sqrt(math.pi) * ops.exp(-safe * safe)
+        safe = ops.stop_gradient(safe - (ops.erf(safe) - input) / slope)
+    slope = 2 / math.sqrt(math.pi) * ops.exp(-safe * safe)
+    return ops.where(inside, safe + (input - ops.stop_gradient(input)) / slope, guess)
+
+
+def polar(abs: Tensor, angle: Tensor) -> Tensor:
+    """Complex numbers from length and angle, which are broadcast."""
+    return complex(abs * ops.cos(angle), abs * ops.sin(angle))

@@ -13,7 +13,11 @@ from mindspore import Tensor, ops
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements at positions of the flattened input, in the shape of `index`."""
     flat = input.reshape(-1)
-    return flat[index.reshape(-1).astype(ms.int64)].reshape(index.shape)
+    if 0 in index.shape:
+        return flat[:0].reshape(index.shape)
+    places = index.reshape(-1).astype(ms.int64)
+    places = ops.where(places < 0, places + flat.shape[0], places)
+    return ops.gather_elements(flat, 0, places).reshape(index.shape)
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
@@ -129,12 +133,19 @@ def _scatter_extreme(
 def _scatter_product(
     input: Tensor, axis: int, index: Tensor, src: Tensor, number: Tensor, include_self: bool
 ) -> Tensor:
-    """Products by way of logarithms of sizes and counts of signs; right for zeros, with a gradient where none is 0."""
+    """Products with their gradient: `p * sum(dx / x)`, where one factor is 0 the product of the others."""
     start = input if include_self else ops.select(number > 0, ops.ones_like(input), input)
-    value = ops.tensor_scatter_mul(ops.stop_gradient(start), _coordinates(axis, index), ops.stop_gradient(src))
-    # d log|p| = sum of d x / x: exact, because the value of the sum itself is taken out again
-    shares = _add(start / ops.stop_gradient(start), axis, index, src / ops.stop_gradient(src))
-    return value * (shares - ops.stop_gradient(shares) + 1.0)
+    first, others = _no_zeros(start), _no_zeros(src)
+    product = ops.tensor_scatter_mul(ops.stop_gradient(first), _coordinates(axis, index), ops.stop_gradient(others))
+    shares = _add(first / ops.stop_gradient(first), axis, index, others / ops.stop_gradient(others))
+    whole = product * (shares - ops.stop_gradient(shares) + 1.0)
+    zeros = _add((start == 0).astype(input.dtype), axis, index, (src == 0).astype(src.dtype))
+    zero = _add(start - first * (start != 0), axis, index, src - others * (src != 0))
+    return ops.select(zeros == 0, whole, ops.select(zeros == 1, product * zero, ops.zeros_like(whole)))
+
+
+def _no_zeros(factor: Tensor) -> Tensor:
+    return ops.select(factor == 0, ops.ones_like(factor), factor)
 
 
 def index_reduce(

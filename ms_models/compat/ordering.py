@@ -20,8 +20,8 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False) -> Any:
     """Elements in order along `dim`, and their positions."""
-    if input.ndim == 0:
-        return values_indices(input, ms.tensor(0, ms.int64))
+    if input.ndim == 0 or 0 in input.shape:
+        return values_indices(input, ops.zeros(input.shape, ms.int64))
     values, indices = ops.sort(input, dim, descending)
     return values_indices(values, indices.astype(ms.int64))
 

@@ -103,6 +103,11 @@ def randint(
     return Tensor(_source(generator).integers(low, high, _shape(size)), dtype or ms.int64)
 
 
+def randint_like(input: Tensor, low: int, high: int, *, dtype: Any = None) -> Tensor:
+    """`randint` in the shape and type of another tensor."""
+    return randint(low, high, input.shape, dtype=dtype or input.dtype)
+
+
 def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -> Tensor:
     """A random order of 0 .. n-1."""
     return Tensor(_source(generator).permutation(n), dtype or ms.int64)
@@ -113,6 +118,12 @@ def normal(
 ) -> Tensor:
     """Numbers from N(mean, std^2)."""
     return randn(size, generator=generator, dtype=dtype) * std + mean
+
+
+def normal_around(mean: Any, std: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Numbers from N(mean, std^2), each with its own mean, its own deviation or both."""
+    shape = np.broadcast_shapes(getattr(mean, "shape", ()), getattr(std, "shape", ()))
+    return randn(shape, generator=generator) * std + mean
 
 
 def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:

@@ -90,13 +90,18 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     return ops.cat(result, dim)
 
 
-def cov(input: Tensor, correction: int = 1) -> Tensor:
-    """Covariance of variables in rows, observations in columns."""
+def cov(input: Tensor, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
+    """Covariance of variables in rows, observations in columns, which may have counts and importances."""
     rows = input.reshape(1, -1) if input.ndim < 2 else input
-    centred = rows - rows.mean(1, keep_dims=True)
-    divisor = max(0, rows.shape[1] - correction)
-    result = ops.matmul(centred, centred.swapaxes(0, 1)) / divisor
-    return result if input.ndim == 2 else result.reshape(())
+    weights = ops.ones((rows.shape[1],), dtype=rows.dtype)
+    if fweights is not None:
+        weights = weights * fweights
+    importance = weights if aweights is None else weights * aweights
+    total = importance.sum()
+    centred = rows - (rows * importance).sum(1, keepdims=True) / total
+    lost = correction if aweights is None else correction * (importance * aweights).sum() / total
+    divisor = ops.relu(total - lost)
+    return (ops.matmul(centred * importance, centred.swapaxes(0, 1)) / divisor).squeeze()
 
 
 def corrcoef(input: Tensor) -> Tensor:
