@@ -54,7 +54,7 @@ def main() -> int:
         if len(results) % 100 == 0:
             print(f"{len(results)} of {len(cases) + len(keys)}: {time.monotonic() - start:.0f} s", flush=True)
 
-    Pool(options.n).run([*cases, *keys], finished)
+    Pool(options.n).run([*cases, *keys], finished, errors=True)
     for key in keys:
         database[key] = entry_evidence(results[key], entries[key].forms(table)[0])
     fresh = row_evidence(table, results, cases, names)
@@ -87,8 +87,10 @@ def touches(entry: opdb_entries.Entry, names: set[str]) -> bool:
 def entry_evidence(outcomes: Outcomes, form: str) -> dict[str, Any]:
     """Summary of an entry: its own name first, counts of the other spellings after it."""
     own = outcomes.get(form, [])
-    others = {name: opdb.summary(found) for name, found in outcomes.items() if name != form}
+    others = {name: opdb.summary(found) for name, found in outcomes.items() if name not in (form, "errors")}
     found = {"row": form, "right_through_row": opdb.fully_right(own), **opdb.summary(own)}
+    if refused := opdb.counts(outcomes.get("errors", [])):
+        found["errors"] = f"{refused['right']}/{sum(refused.values())}"
     if others:
         found["others"] = {
             name: f"{summary.get('right', 0)}/{sum(opdb.counts(outcomes[name]).values())}"
@@ -105,7 +107,7 @@ def row_evidence(
     by_row: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for key, outcomes in results.items():
         for form, items in outcomes.items():
-            for item in items:
+            for item in items if form != "errors" else ():
                 keys = set(item.get("rows", ()))
                 if not keys and key in cases:  # died, or refused: charged to every row of the name
                     keys = {row_key(row) for row in table.rows(cases[key])}

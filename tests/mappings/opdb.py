@@ -4,7 +4,8 @@
     python tests/mappings/opdb.py 'linalg.*' --brief         # shell patterns; one line per entry
     python tests/mappings/opdb.py --all --brief --json FILE  # everything
     options: -n WORKERS (2), --limit SAMPLES per form, --primary (only the entry's own name, no aliases and methods),
-             --timeout SECONDS per sample, --failing (only what is not right), --tag torch.Tensor (names with a prefix)
+             --timeout SECONDS per sample, --failing (only what is not right), --tag torch.Tensor (names with a prefix),
+             --errors (also the calls that torch refuses: right when they are refused or raise here too)
 
 An entry is fully right when every sample is right through the row of its own name (`torch.X` where torch has it, else
 `torch.Tensor.X`): value, shape, data type, structure, and gradients where the database says autograd is supported.
@@ -72,6 +73,7 @@ def main() -> int:
     parser.add_argument("--brief", action="store_true")
     parser.add_argument("--failing", action="store_true")
     parser.add_argument("--primary", action="store_true")
+    parser.add_argument("--errors", action="store_true")
     parser.add_argument("--tag", default="")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--json", type=Path)
@@ -102,7 +104,7 @@ def main() -> int:
                         )
 
     start = time.monotonic()
-    Pool(min(options.n, len(keys)), options.timeout).run(keys, finished, options.limit, options.primary)
+    Pool(min(options.n, len(keys)), options.timeout).run(keys, finished, options.limit, options.primary, options.errors)
     right = [k for k in keys if fully_right(results[k].get(known[k].forms(table)[0], []))]
     print(f"{len(right)} of {len(keys)} entries fully right through their row; {time.monotonic() - start:.0f} s")
     if options.json:

@@ -115,6 +115,16 @@ class Entry:
         known = table.names() if table is not None else frozenset()
         return [primary, *dict.fromkeys(o for o in others if o in known and o != primary and resolve(o) is not None)]
 
+    def error_samples(self) -> Iterator[Any]:
+        """Inputs that torch refuses, of the entries for which the database lists some."""
+        if self.op.error_inputs_func is None:
+            return
+        torch.manual_seed(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for wrong in self.op.error_inputs("cpu"):
+                yield wrong.sample_input
+
     def samples(self) -> Iterator[Any]:
         """torch's own sample inputs, the same ones at every call."""
         torch.manual_seed(0)

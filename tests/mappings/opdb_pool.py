@@ -102,6 +102,7 @@ class Pool:
         finished: Callable[[str, dict[str, list[dict[str, Any]]]], None],
         limit: int | None = None,
         primary_only: bool = False,
+        errors: bool = False,
     ) -> None:
         """Call `finished(key, outcomes by form)` for every entry, in the order in which they end."""
         waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -117,7 +118,7 @@ class Pool:
                         key = waiting.get_nowait()
                     except queue.Empty:
                         return
-                    options = {"entry": key, "limit": limit, "primary_only": primary_only}
+                    options = {"entry": key, "limit": limit, "primary_only": primary_only, "errors": errors}
                     outcomes, worker = self._entry(worker, options)
                     with lock:
                         finished(key, outcomes)

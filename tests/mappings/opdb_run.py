@@ -136,6 +136,23 @@ def run(entry: Entry, sample: Sample, table: ApiTable) -> Outcome:
     return outcome
 
 
+def run_error(entry: Entry, sample: Sample, table: ApiTable) -> Outcome:
+    """A call that torch refuses: right when the table refuses it or MindSpore raises, wrong when it gives a result."""
+    try:
+        _torch(sample, entry)
+        return Outcome("torch", sample.source, reason="torch takes it in this spelling")
+    except Exception as error:  # noqa: BLE001 - the error that is wanted
+        expected = f"{type(error).__name__}: {_brief(str(error))}"
+    try:
+        lines, _, imports = convert(sample, table)
+        result = _function(sample, lines, imports)(*[_to_mindspore(value) for value in sample.tensors.values()])
+        for part in _float_parts(result):
+            part.asnumpy()
+    except Exception as error:  # noqa: BLE001 - any refusal will do
+        return Outcome("right", sample.source, reason=f"{type(error).__name__}: {_brief(str(error))}")
+    return Outcome("wrong", sample.source, reason=f"gives {_kind(result)} where torch raises {expected}")
+
+
 def _brief(text: str) -> str:
     return " ".join(text.split())[:300]
 

@@ -1,7 +1,7 @@
 """A process that runs samples and cases for `opdb_pool` and may die doing so. Speaks JSON lines on its own stdout.
 
-Job (stdin): {"entry": key, "skip": n, "limit": n or null, "primary_only": bool}; `skip` samples were begun before.
-The entry `case LABEL` is a written case: the case itself, then its other call styles.
+Job (stdin): {"entry": key, "skip": n, "limit": n or null, "primary_only": bool, "errors": bool}; `skip` samples were
+begun before. The entry `case LABEL` is a written case: the case itself, then its other call styles.
 Events: {"begin": [form, source]} before each sample, {"end": {...}} after it, {"done": key} at the end of an entry.
 """
 
@@ -74,6 +74,27 @@ def _serve(entry: Any, job: dict[str, Any], table: Any, out: TextIO) -> None:
             except Exception as error:  # noqa: BLE001 - torch's own failure: reported, and the sample does not count
                 outcome = Outcome("torch", sample.source, reason=f"{type(error).__name__}: {error}"[:300]).as_dict()
             _say(out, {"end": outcome})
+
+    if job.get("errors") and not forms[0].startswith("torch.ops."):
+        _serve_errors(entry, forms[0], job, number, table, out)
+
+
+def _serve_errors(entry: Any, form: str, job: dict[str, Any], number: int, table: Any, out: TextIO) -> None:
+    """Calls that torch refuses, under the form `errors`."""
+    from opdb_entries import write
+    from opdb_run import Outcome, run_error
+
+    for raw in entry.error_samples():
+        number += 1
+        if number <= job["skip"]:
+            continue
+        try:
+            sample = write(entry, form, raw)
+        except Exception:  # noqa: BLE001 - not a call of this spelling (torch may refuse it while it is recorded)
+            sample = None
+        _say(out, {"begin": ["errors", "" if sample is None else sample.source]})
+        outcome = Outcome("torch") if sample is None else run_error(entry, sample, table)
+        _say(out, {"end": outcome.as_dict()})
 
 
 def _serve_case(case: Any, job: dict[str, Any], table: Any, out: TextIO) -> None:

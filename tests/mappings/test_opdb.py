@@ -72,6 +72,23 @@ def test_random_samples_are_compared_by_shape_and_type() -> None:
     assert {o.outcome for o in right} == {"right"} and {o.outcome for o in wrong} == {"wrong"}
 
 
+def test_calls_that_torch_refuses_must_not_give_a_result() -> None:
+    entry = ENTRIES["cat"]
+    lenient = "mindspore.ops.zeros((1,)) + 0 * len($tensors)"
+    row = {
+        "name": "torch.cat",
+        "status": "same",
+        "signature": "tensors, dim=0",
+        "portable": lenient,
+        "drop": {"dim": "any"},
+    }
+    table = ApiTable([parse_row(row, "planted")])
+    samples = [opdb_entries.write(entry, "torch.cat", raw) for raw in entry.error_samples()]
+    found = [opdb_run.run_error(entry, sample, table) for sample in samples]
+    assert {"right", "wrong"} <= {o.outcome for o in found}  # `out=` is refused by the signature, the rest is accepted
+    assert all("where torch raises" in o.reason for o in found if o.outcome == "wrong")
+
+
 def test_denominator_and_names() -> None:
     assert len(ENTRIES) >= 670
     forms = {key: entry.forms()[0] for key, entry in ENTRIES.items()}
