@@ -19,6 +19,8 @@ def as_array(value: Any) -> np.ndarray[Any, Any]:
     """Values of a tensor of either framework; bfloat16 as float32."""
     if isinstance(value, torch.Tensor):
         value = value.detach()
+        if value._is_zerotensor():  # a gradient that torch never allocated
+            value = torch.zeros(value.shape, dtype=value.dtype)
         return value.float().numpy() if value.dtype is torch.bfloat16 else value.resolve_conj().numpy()
     return value.astype(ms.float32).asnumpy() if value.dtype == ms.bfloat16 else value.asnumpy()
 
