@@ -78,7 +78,7 @@ def main() -> int:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--json", type=Path)
     parser.add_argument("-n", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=60.0)
+    parser.add_argument("--timeout", type=float, default=30.0)
     options = parser.parse_args()
     table = load_table()
     known = opdb_entries.entries()

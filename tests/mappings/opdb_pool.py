@@ -11,13 +11,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 START_TIMEOUT = 300.0
-MAX_DEATHS = 4
+START_ATTEMPTS, START_PAUSE = 4, 10.0
+MAX_DEATHS = 3
 """Deaths after which the rest of an entry is not tried."""
 
 
@@ -93,7 +95,7 @@ class Worker:
 class Pool:
     """Runs entries on several workers."""
 
-    def __init__(self, workers: int, sample_timeout: float = 60.0) -> None:
+    def __init__(self, workers: int, sample_timeout: float = 30.0) -> None:
         self.workers, self.sample_timeout = workers, sample_timeout
 
     def run(
@@ -136,6 +138,15 @@ class Pool:
         if failures:
             raise failures[0]
 
+    def _started(self) -> Worker:
+        """A new worker; a table that is being edited may be broken for a moment."""
+        for _ in range(START_ATTEMPTS - 1):
+            try:
+                return Worker(self.sample_timeout)
+            except RuntimeError:
+                time.sleep(START_PAUSE)
+        return Worker(self.sample_timeout)
+
     def _entry(
         self, worker: Worker | None, options: dict[str, Any]
     ) -> tuple[dict[str, list[dict[str, Any]]], Worker | None]:
@@ -144,7 +155,7 @@ class Pool:
         form, source, running = "", "", False
         while True:
             if worker is None:
-                worker = Worker(self.sample_timeout)
+                worker = self._started()
             try:
                 worker.send({**options, "skip": begun})
                 while True:
