@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import math
+from typing import Any
 
 import mindspore as ms
 from mindspore import Tensor, ops
@@ -57,3 +60,18 @@ def scaled_dot_product_attention(
         empty = ops.logical_not(allowed.any(-1, True))
         weights = ops.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
     return ops.matmul(dropout(weights, dropout_p), value)
+
+
+class SDPBackend(enum.Enum):
+    """torch's names for kernels of attention; they only compare."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+
+
+def sdpa_kernel(backends: Any = None) -> contextlib.AbstractContextManager[None]:
+    """A region that changes nothing: the attention above is written in plain operations."""
+    return contextlib.nullcontext()

@@ -40,7 +40,8 @@ class _ChannelNorm(Module):
 
     def _count(self) -> None:
         if self.training and self.track_running_stats:
-            self.num_batches_tracked = self.num_batches_tracked + 1
+            count: Tensor = self._buffers["num_batches_tracked"]
+            self.num_batches_tracked = count + 1
 
 
 def _parameter(value: float, size: int, dtype: Any) -> Parameter:
