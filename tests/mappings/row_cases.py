@@ -18,6 +18,7 @@ from typing import Any
 
 import row_modules
 import row_styles
+import torch
 import yaml
 from row_conversion import NotConverted, convert
 from row_running import Case, check_gradient, check_jit, check_random, check_value
@@ -84,8 +85,15 @@ def row_of(case: Case, entry: Entry) -> Row:
     return found
 
 
+def reset_process_groups() -> None:
+    """Undo what a case about torch.distributed leaves behind, so that the next one can start."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def judge(entry: Entry, table: ApiTable) -> Judgement:
     """Run a case in both frameworks: values, then gradients and `ms.jit` where they apply."""
+    reset_process_groups()
     case = case_of(entry, table)
     row = row_of(case, entry)
     returns = row.returns or ""
@@ -96,7 +104,7 @@ def judge(entry: Entry, table: ApiTable) -> Judgement:
         return Judgement(row_modules.check_layer(case, entry.option("call"), training), ["layer", "gradient"])
     if re.search(r"\bparams\b", entry.code) and returns == "optimizer":
         return Judgement(row_modules.check_optimizer(case), ["optimizer"])
-    if case.is_expression and returns == "scheduler" and "(optimizer" in entry.code:
+    if case.is_expression and returns == "scheduler" and re.search(r"\boptimizer\b", entry.code):
         return Judgement(row_modules.check_schedule(case), ["schedule"])
     if row.name.startswith("torch.nn.init.") and returns == "tensor":
         return Judgement(row_modules.check_initial_values(case), ["initial values"])
@@ -128,8 +136,11 @@ def judge_styles(entry: Entry, table: ApiTable) -> Judgement:
         except NotConverted:
             found.refused_styles.append(style)
             continue
-        if not row_styles.torch_takes(case):
+        if entry.option("training") and style == "defaults omitted":
+            continue  # a layer whose default may be to draw random numbers
+        if not row_styles.torch_takes(case, random=bool(entry.option("random"))):
             continue
+        reset_process_groups()
         problems = judge(variant, table).problems
         found.styles.append(style)
         found.problems += [f"{style}: {source}: {problem}" for problem in problems]

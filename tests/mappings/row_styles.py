@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
+from typing import Any
 
 import libcst as cst
+import numpy as np
 import torch
+from row_comparison import as_array
 from row_conversion import is_member, torch_name
 from row_running import Case
 
@@ -39,14 +42,31 @@ def styles(source: str, row: Row) -> dict[str, str]:
     return found | _with_variables(module, call, bound, source)
 
 
-def torch_takes(case: Case) -> bool:
-    """Whether torch accepts the call; some functions written in C++ take no keywords, or other ones."""
-    group = {"params": [torch.nn.Parameter(torch.ones(2))], "lr": 0.1}
-    optimizer = torch.optim.SGD([group, {**group, "params": [torch.nn.Parameter(torch.ones(2))]}])
+def torch_takes(case: Case, random: bool) -> bool:
+    """Whether torch accepts the call (some functions take no keywords) and draws numbers as its case does.
+
+    Args:
+        case: the call in another style.
+        random: whether the case it comes from is about random numbers; a call that omits an argument may not be.
+    """
     try:
-        case.run_torch({"params": [torch.nn.Parameter(torch.ones(2))], "optimizer": optimizer})
+        first, second = (case.run_torch(_objects())[0] for _ in range(2))
     except Exception:  # noqa: BLE001 - whatever torch raises, it does not take this call
         return False
+    return random != _same(first, second) or not isinstance(first, torch.Tensor)
+
+
+def _objects() -> dict[str, Any]:
+    group = {"params": [torch.nn.Parameter(torch.ones(2))], "lr": 0.1}
+    optimizer = torch.optim.SGD([group, {**group, "params": [torch.nn.Parameter(torch.ones(2))]}])
+    return {"params": [torch.nn.Parameter(torch.ones(2))], "optimizer": optimizer}
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        return first.shape == second.shape and np.array_equal(
+            as_array(first), as_array(second), equal_nan=first.is_floating_point()
+        )
     return True
 
 
