@@ -175,9 +175,10 @@ def weights_inspect(
     path: Annotated[Path, typer.Argument(exists=True)], json: Json = False, report: ReportFile = None
 ) -> None:
     """List names, shapes, dtypes, sizes and NaN/Inf counts of a checkpoint or one file."""
+    from migrate.progress import shown
     from migrate.weights import command
 
-    _finish(command.inspect(path), json, report)
+    _finish(command.inspect(path, track=shown), json, report, rows=True)
 
 
 @app.command()
@@ -294,7 +295,7 @@ def report_(
     typer.echo(command.report(inputs, out, title=title))
 
 
-def _finish(report: Report, json: bool, report_file: Path | None) -> None:
+def _finish(report: Report, json: bool, report_file: Path | None, *, rows: bool = False) -> None:
     """Shows or prints a report, saves it if asked, and ends with its exit code."""
     if report_file is not None:
         report_file.parent.mkdir(parents=True, exist_ok=True)
@@ -306,7 +307,7 @@ def _finish(report: Report, json: bool, report_file: Path | None) -> None:
 
         from migrate.report.terminal import render
 
-        render(report, Console())
+        render(report, Console(), rows=rows)
     raise typer.Exit(report.exit_code)
 
 

@@ -22,20 +22,22 @@ OUTCOME = {0: "[green]clean[/]", 1: "[bold red]findings or mismatch[/]", 2: "[bo
 PER_CODE = 5
 
 
-def render(report: Report, console: Console, *, per_code: int = PER_CODE) -> None:
+def render(report: Report, console: Console, *, per_code: int = PER_CODE, rows: bool = False) -> None:
     """Prints a report.
 
     Args:
         report: what to show.
         console: where to; colours follow its settings.
         per_code: how many findings of one code are listed before the rest is only counted. JSON and HTML have all.
+        rows: also show the facts that are lists of records.
     """
     console.print(f"[bold]{escape(report.command)}[/] {escape(report.subject)}", soft_wrap=True)
     if report.stages:
         console.print(_stages(report))
     for findings in _by_code(report.findings).values():
         _group(findings, console, per_code)
-    _rows(report, console)
+    if rows:
+        _rows(report, console)
     _facts(report, console)
     console.print(f"{OUTCOME[report.exit_code]}: {_summary(report)}", soft_wrap=True)
 

@@ -78,7 +78,7 @@ def test_lists_of_records_are_whole_lines_however_narrow_the_terminal() -> None:
     name = "model.layers.0.post_attention_layernorm.weight" * 3
     report = Report("weights inspect", "dir", facts={"tensors": [{"name": name, "shape": [2, 3], "bytes": 24576}]})
     console = Console(file=io.StringIO(), width=40)
-    render(report, console)
+    render(report, console, rows=True)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert f"{name}  [2, 3]  24,576" in lines
     assert any(line.split() == ["name", "shape", "bytes"] for line in lines)
