@@ -318,7 +318,12 @@ def _print_facts(facts: dict[str, object], json: bool) -> None:
         typer.echo(json_module.dumps(facts, indent=2))
         return
     for name, value in facts.items():
-        typer.echo(f"{name}: {value}")
+        if isinstance(value, dict):
+            typer.echo(f"{name}:")
+            for key, amount in value.items():
+                typer.echo(f"  {key:>16} {amount:>12,}")
+        elif value != []:
+            typer.echo(f"{name}: {value}")
 
 
 def main(argv: list[str] | None = None) -> int:

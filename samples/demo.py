@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SAMPLES = Path(__file__).parent
+SAMPLES = Path(os.path.relpath(Path(__file__).parent))  # short, as a user would type it
 GENERATE = SAMPLES / "hf_checkpoint" / "generate.py"
 MARK = ".msmigrate-demo"
 THREADS = "2"  # the machine the figures in README were measured on has two cores
