@@ -29,6 +29,7 @@ from opdb_pool import Pool
 from mappings.api import load_table
 
 OUTCOMES = ("right", "wrong", "refused", "raised")
+REASON_LENGTH = 200
 Outcomes = dict[str, list[dict[str, Any]]]
 
 
@@ -53,7 +54,9 @@ def summary(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
     if any(o["gradient"] for o in outcomes):
         found["gradient"] = True
     if reasons:
-        found["reason"] = reasons.most_common(1)[0][0]
+        found["reason"] = reasons.most_common(1)[0][0][:REASON_LENGTH]
+    elif not tally:
+        found["reason"] = f"torch cannot run its samples here: {outcomes[0]['reason'] if outcomes else 'it has none'}"
     return found
 
 
