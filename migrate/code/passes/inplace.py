@@ -51,13 +51,14 @@ class InPlace(Pass):
         return calls[1:], node
 
     def _method(self, node: cst.CSTNode) -> str | None:
-        """Name of the in-place tensor method that a call is, if the table has no row of its own for it."""
+        """Name of the in-place tensor method that a call is, unless the table or MindSpore itself deals with it."""
         if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
             return None
         name = node.func.attr.value
         if not name.endswith("_") or name.endswith("__") or not self.context.type_of(node.func.value).is_tensor:
             return None
-        if f"torch.Tensor.{name}" in self.context.table or name == "requires_grad_":
+        rows = self.context.table.rows(f"torch.Tensor.{name}")
+        if name == "requires_grad_" or (rows and all(row.status == "unsupported" for row in rows)):
             return None
         if name == "copy_" and not self._is_parameter(node.func.value):
             return None  # MindSpore's own copy_ changes the tensor, unlike its other in-place methods
@@ -76,22 +77,22 @@ class InPlace(Pass):
     def _value(self, method: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
         """The out-of-place expression of an in-place call."""
         assert isinstance(updated.func, cst.Attribute)
-        receiver, name = updated.func.value, f"torch.Tensor.{method[:-1]}"
+        receiver, name = updated.func.value, f"torch.Tensor.{method}"
         if method == "copy_" and len(updated.args) == 1 and updated.args[0].keyword is None:
             self.context.counts.add("torch.Tensor.copy_", converted=True)
             return updated.args[0].value
-        function = _OUT_OF_PLACE.get(method)
-        if function is not None:
-            found = select(
-                self.context.table, function, [cst.Arg(receiver), *updated.args], None, self.context.target, {}
-            )
-        else:
-            found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
+        arguments: list[cst.Arg] = list(updated.args)
+        holder: cst.BaseExpression | None = receiver
+        if name not in self.context.table:  # a row of an in-place method gives the value after the call
+            name = name[:-1]
+            if method in _OUT_OF_PLACE:
+                name, arguments, holder = _OUT_OF_PLACE[method], [cst.Arg(receiver), *arguments], None
+        found = select(self.context.table, name, arguments, holder, self.context.target, {})
         if isinstance(found, Expansion):
             self.context.accept(f"torch.Tensor.{method}", found)
             return found.node
         self.context.counts.add(f"torch.Tensor.{method}", converted=False)
-        rows = self.context.table.rows(function or name)
+        rows = self.context.table.rows(name)
         self.context.report("M112" if rows else "M110", original, f"tensor method {method}: {found.reason}")
         return None
 
