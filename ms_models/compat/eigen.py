@@ -14,8 +14,8 @@ def eig(A: Tensor) -> tuple[Tensor, Tensor]:
     diagonal. Written in real and imaginary parts: MindSpore has no gradient of complex products.
     """
     if A.size == 0:
-        empty = ops.zeros(A.shape, dtype=A.dtype)
-        return ops.Complex()(empty.reshape(A.shape[:-1]), empty.reshape(A.shape[:-1])), ops.Complex()(empty, empty)
+        kind = np.complex64 if A.dtype == ms.float32 else np.complex128
+        return Tensor(np.zeros(A.shape[:-1], kind)), Tensor(np.zeros(A.shape, kind))
     w, V = np.linalg.eig(ops.stop_gradient(A).asnumpy().astype(np.float64))
     V = V.astype(np.complex128)
     gaps = w[..., None, :] - w[..., :, None]

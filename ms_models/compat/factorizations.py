@@ -32,8 +32,8 @@ def cholesky(A: Tensor, upper: bool = False) -> Tensor:
     if A.size == 0:
         return A
     fixed = ops.stop_gradient(A).astype(ms.float64)
-    if upper:
-        fixed = _t(fixed)
+    part = fixed * _mask(A.shape[-2:], upper, 0, ms.float64)  # the kernel wants both triangles
+    fixed = part + _t(part) - fixed * ops.eye(A.shape[-1], dtype=ms.float64)
     L = ops.stop_gradient(ops.cholesky(fixed))
     change = _change(A)
     inverse = ops.stop_gradient(ops.inverse(L))
@@ -164,13 +164,14 @@ def pinv(A: Tensor, atol: Any = None, rtol: Any = None, hermitian: bool = False)
     if A.size == 0:
         return ops.zeros((*A.shape[:-2], n, m), dtype=A.dtype)
     host = ops.stop_gradient(A).asnumpy()
+    fixed = Tensor(host.astype(np.float64))
     if hermitian:
         host = np.tril(host) + np.swapaxes(np.tril(host, -1), -2, -1)
     U, S, Vt = np.linalg.svd(host.astype(np.float64), full_matrices=False)
     counted = _limit(S, host, atol, rtol)[..., None] < S
     inverse = np.where(counted, 1.0 / np.where(S == 0, 1.0, S), 0.0)
     P = Tensor(np.swapaxes(Vt, -2, -1) * inverse[..., None, :] @ np.swapaxes(U, -2, -1))
-    fixed, change = Tensor(host.astype(np.float64)), _change(A)
+    change = _change(A)
     flow = _t(change)
     term = -ops.matmul(ops.matmul(P, change), P)
     left = ops.matmul(ops.matmul(P, _t(P)), flow)
