@@ -39,15 +39,15 @@ def main() -> int:
     """Command line; exit code 1 when a row lacks passing evidence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stale", action="store_true")
+    parser.add_argument("--retry", action="store_true", help="with --stale: also entries with a row that are not right")
     parser.add_argument("-n", type=int, default=2, help="workers")
     options = parser.parse_args()
     table = load_table()
     rows, database = read_evidence() if options.stale else ({}, {})
     names = stale_names(table, rows) if options.stale else set(table.names())
     entries = opdb_entries.entries()
-    keys = [
-        k for k, e in entries.items() if not options.stale or improvable(database.get(k), table) or touches(e, names)
-    ]
+    again = {k for k in entries if k not in database or (options.retry and improvable(database[k], table))}
+    keys = [k for k, e in entries.items() if not options.stale or k in again or touches(e, names)]
     cases = {f"case {e.label}": e.name for e in row_cases.entries() if e.name in names}
     start, results = time.monotonic(), dict[str, Outcomes]()
 
@@ -77,9 +77,9 @@ def stale_names(table: ApiTable, rows: dict[str, Any]) -> set[str]:
     return {row.name for row in table if not passing(rows.get(row_key(row)))}
 
 
-def improvable(found: dict[str, Any] | None, table: ApiTable) -> bool:
-    """Whether an entry was not run, or was not right although a row exists: its helper may be another one now."""
-    return found is None or not (found["right_through_row"] or table.standing(found["row"]) is not Standing.MAPPED)
+def improvable(found: dict[str, Any], table: ApiTable) -> bool:
+    """Whether an entry was not right although a row exists: its helper may be another one now."""
+    return not found["right_through_row"] and table.standing(found["row"]) is Standing.MAPPED
 
 
 def touches(entry: opdb_entries.Entry, names: set[str]) -> bool:

@@ -174,7 +174,7 @@ class Pool:
                 reason = str(death) if running else f"{death} (between samples)"
                 outcomes.setdefault(form, []).append({**charged, "gradient": False, "reason": reason})
                 running = False
-                if deaths >= MAX_DEATHS:
+                if deaths >= MAX_DEATHS or form == "errors":  # one death of a call that torch refuses says enough
                     reason = f"not tried after {deaths} deaths of the process"
                     outcomes[form].append({**charged, "source": "", "gradient": False, "reason": reason})
                     return outcomes, None
