@@ -42,5 +42,5 @@ def histogramdd(
     edges = [b.asnumpy() if isinstance(b, Tensor) else b for b in bins] if isinstance(bins, list | tuple) else bins
     limits: Any = None if range is None else np.array(range, dtype=np.float64).reshape(-1, 2).tolist()
     weights = None if weight is None else weight.asnumpy().reshape(-1)
-    counts, found = np.histogramdd(points, edges, limits, density, weights)
+    counts, found = np.histogramdd(points.astype(np.float64), edges, limits, density, weights)
     return Tensor(counts.astype(array.dtype)), tuple([Tensor(e.astype(array.dtype)) for e in found])

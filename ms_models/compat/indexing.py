@@ -14,7 +14,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements at positions of the flattened input, in the shape of `index`."""
     flat = input.reshape(-1)
     if 0 in index.shape:
-        return flat[:0].reshape(index.shape)
+        return ops.zeros(index.shape, dtype=input.dtype)
     places = index.reshape(-1).astype(ms.int64)
     places = ops.where(places < 0, places + flat.shape[0], places)
     return ops.gather_elements(flat, 0, places).reshape(index.shape)

@@ -61,6 +61,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     else:
         left = _wrapped(dims[0], a.ndim)
         right = _wrapped(dims[1], b.ndim)
+    for i, j in zip(left, right):  # noqa: B905 - ms.jit takes no strict=
+        if a.shape[i] == 1 and b.shape[j] != 1:
+            b = b.sum(j, keepdims=True)
+        elif b.shape[j] == 1 and a.shape[i] != 1:
+            a = a.sum(i, keepdims=True)
     rows = tuple([i for i in range(a.ndim) if i not in left])
     columns = tuple([i for i in range(b.ndim) if i not in right])
     inner, height, width = 1, 1, 1
@@ -110,6 +115,7 @@ def gradient(input: Tensor, spacing: Any = 1, dim: Any = None, edge_order: int =
 
     `spacing` is one number, or per axis a number or a vector of coordinates.
     """
+    spacing = 1 if spacing is None else spacing
     axes: Sequence[int] = tuple(range(input.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     several = isinstance(spacing, list | tuple)
     found = []
