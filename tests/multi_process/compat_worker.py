@@ -14,6 +14,7 @@ from ms_models.compat.backward import backward_of
 from ms_models.compat.data_parallel import DistributedDataParallel
 from ms_models.compat.layers import Linear
 from ms_models.compat.optim import SGD
+from ms_models.compat.sharded import fully_shard
 
 DTYPES = ("float32", "float16", "float64", "int64", "int32")
 
@@ -59,19 +60,24 @@ def collectives() -> dict[str, Any]:
     return found
 
 
-def training() -> dict[str, Any]:
+def training(sharded: bool) -> dict[str, Any]:
     """Three steps, the second of which only accumulates; each rank has its own start and its own batches."""
     rank = dist.get_rank()
     layer = Linear(3, 2)
     for number, parameter in enumerate(layer.parameters()):
         values = np.linspace(-1, 1, parameter.size, dtype=np.float32).reshape(parameter.shape)
         parameter.set_data(Tensor(values + number + rank))
-    model = DistributedDataParallel(layer)
+    model: Any = fully_shard(layer) if sharded else DistributedDataParallel(layer)
     optimizer = SGD(model.parameters(), lr=0.1)
     step = backward_of(lambda x: (model(x) ** 2).mean(), model)
     history = []
     for turn in range(3):
         batch = Tensor(np.random.default_rng(10 * turn + rank).standard_normal((4, 3)).astype(np.float32))
+        if turn == 1 and sharded:
+            model.set_requires_gradient_sync(False)
+            step(batch)
+            model.set_requires_gradient_sync(True)
+            continue
         if turn == 1:
             with model.no_sync():
                 step(batch)
@@ -94,7 +100,8 @@ def work() -> dict[str, Any]:
     calls: list[Any] = []
     dist.spawn(lambda *args: calls.append(args), args=("a",), nprocs=dist.get_world_size())
     place = [dist.get_rank(), dist.get_world_size(), isinstance(Linear(1, 1).weight, Parameter)]
-    return {"place": place, "refused": refused, "spawned": calls, "collectives": collectives(), "training": training()}
+    runs = {"replicated": training(sharded=False), "sharded": training(sharded=True)}
+    return {"place": place, "refused": refused, "spawned": calls, "collectives": collectives(), "training": runs}
 
 
 if __name__ == "__main__":

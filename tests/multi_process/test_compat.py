@@ -80,10 +80,11 @@ def reference(local: bool) -> list[Any]:
     return history
 
 
-def test_data_parallel_training_is_training_on_all_batches(run: Launch) -> None:
+@pytest.mark.parametrize(("kind", "prefix"), [("replicated", "module."), ("sharded", "")])
+def test_data_parallel_training_is_training_on_all_batches(run: Launch, kind: str, prefix: str) -> None:
     for rank in range(RANKS):
-        found = run.ranks[rank]["training"]
-        assert found["names"] == ["module.weight", "module.bias"]
+        found = run.ranks[rank]["training"][kind]
+        assert found["names"] == [f"{prefix}weight", f"{prefix}bias"]
         for step, parameters in zip(reference(local=False), found["history"], strict=True):
             for expected, actual in zip(step, parameters, strict=True):
                 # float32 sums of a dozen terms, in another order
@@ -91,5 +92,5 @@ def test_data_parallel_training_is_training_on_all_batches(run: Launch) -> None:
 
 
 def test_training_on_one_ranks_batches_is_something_else(run: Launch) -> None:
-    last, alone = run.ranks[0]["training"]["history"][-1], reference(local=True)[-1]
+    last, alone = run.ranks[0]["training"]["replicated"]["history"][-1], reference(local=True)[-1]
     assert np.abs(np.array(last[0]) - alone[0]).max() > 1e-2
