@@ -87,6 +87,32 @@ def cross_entropy(
     return _reduce(losses, weights, reduction)
 
 
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """`cross_entropy` of the logits of a linear layer.
+
+    Args:
+        input: `[features]` or `[N, features]`.
+        linear_weight: `[C, d1, ..., features]`.
+        linear_bias: `[C, d1, ...]`.
+    """
+    outputs = linear_weight.shape[:-1]
+    logits = ops.matmul(input, linear_weight.reshape((-1, linear_weight.shape[-1])).swapaxes(0, 1))
+    logits = logits.reshape((*input.shape[:-1], *outputs))
+    if linear_bias is not None:
+        logits = logits + linear_bias
+    ignored = -100 if ignore_index is None else ignore_index
+    return cross_entropy(logits, target, weight, ignored, reduction, label_smoothing)
+
+
 class CrossEntropyLoss(Module):
     """`cross_entropy` as a module."""
 
