@@ -17,7 +17,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from mappings.api import ApiTable
 
 # Importing the database forbids setting torch.backends flags, which some cases do.
-setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
 DTYPE = torch.float32
 # Only shape and data type can be compared.
 RANDOM = (
