@@ -6,6 +6,8 @@ from typing import Any
 
 from mindspore import Tensor, ops
 
+from .picking import nanmedian
+
 _INF = float("inf")
 
 
@@ -96,6 +98,13 @@ def _position(filled: Tensor, dim: int | None, keepdim: bool, find: Any) -> Tens
         place = find(filled.reshape(-1), 0).astype(filled.dtype)
         return place.reshape((1,) * filled.ndim) if keepdim else place
     return find(filled, dim, keepdim).astype(filled.dtype)
+
+
+def median(
+    input: Tensor, dim: int = -1, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None
+) -> Tensor:
+    """The lower middle one of the kept elements, NaN where there are none."""
+    return nanmedian(_filled(input, mask, float("nan"), dtype), dim, keepdim)[0]
 
 
 def logsumexp(
@@ -198,12 +207,14 @@ def normalize(
 
 def cumsum(input: Tensor, dim: int, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Running sum of the kept elements."""
-    return ops.cumsum(_filled(input, mask, 0.0, dtype), dim)
+    filled = _filled(input, mask, 0.0, dtype)
+    return filled if input.ndim == 0 or 0 in input.shape else ops.cumsum(filled, dim)
 
 
 def cumprod(input: Tensor, dim: int, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Running product of the kept elements."""
-    return ops.cumprod(_filled(input, mask, 1.0, dtype), dim)
+    filled = _filled(input, mask, 1.0, dtype)
+    return filled if input.ndim == 0 or 0 in input.shape else ops.cumprod(filled, dim)
 
 
 def logaddexp(

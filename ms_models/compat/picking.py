@@ -20,7 +20,10 @@ def _picked(input: Tensor, places: Tensor, dim: int, keepdim: bool) -> Any:
 
 
 def _order(input: Tensor, dim: int) -> Tensor:
-    return ops.sort(ops.stop_gradient(input), dim)[1].astype(ms.int64)
+    fixed = ops.stop_gradient(input)
+    if input.is_floating_point():  # MindSpore sorts NaN anywhere, torch to the end
+        fixed = ops.masked_fill(fixed, ops.isnan(fixed), float("inf"))
+    return ops.sort(fixed, dim)[1].astype(ms.int64)
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:

@@ -150,7 +150,9 @@ def quantile(
     """Quantiles `q` in [0, 1]; a vector of them becomes the first axis. NaN spreads, or is left out."""
     axis = 0 if dim is None else dim % max(input.ndim, 1)
     flat = input.reshape(-1) if dim is None or input.ndim == 0 else ops.movedim(input, axis, -1)
-    ordered = ops.gather_elements(flat, -1, ops.sort(ops.stop_gradient(flat), -1)[1].astype(ms.int64))
+    fixed = ops.stop_gradient(flat)  # MindSpore sorts NaN anywhere, torch to the end
+    order = ops.sort(ops.masked_fill(fixed, ops.isnan(fixed), float("inf")), -1)[1].astype(ms.int64)
+    ordered = ops.gather_elements(flat, -1, order)
     bad = ops.isnan(ordered)
     levels = q if isinstance(q, Tensor) else ms.tensor(q, input.dtype)
     number = (~bad).astype(input.dtype).sum(-1, keepdims=True) if ignore_nan else float(flat.shape[-1])

@@ -11,18 +11,21 @@ from mindspore import Tensor, ops
 from . import factorizations, linalg, lu
 
 
+def _product(L: Tensor, upper: bool) -> Tensor:
+    turned = L.swapaxes(-2, -1)
+    return ops.matmul(turned, L) if upper else ops.matmul(L, turned)
+
+
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
-    """Inverse of the matrix with this Cholesky factor."""
-    factor = ops.triu(L) if upper else ops.tril(L)
-    turned = factor.swapaxes(-2, -1)
-    return linalg.inv(ops.matmul(turned, factor) if upper else ops.matmul(factor, turned))
+    """Inverse of the matrix with this Cholesky factor, whose other triangle must be 0."""
+    if 0 in L.shape:
+        return L
+    return linalg.inv(_product(L, upper))
 
 
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
-    """Solution of `A X = B` for the matrix with this Cholesky factor."""
-    lower = L.swapaxes(-2, -1) if upper else L
-    half = linalg.solve_triangular(lower, B, upper=False)
-    return linalg.solve_triangular(lower.swapaxes(-2, -1), half, upper=True)
+    """Solution of `A X = B` for the matrix with this Cholesky factor, whose other triangle must be 0."""
+    return linalg.solve(_product(L, upper), B)
 
 
 def triangular_solve(
@@ -88,12 +91,12 @@ def matrix_exp(input: Tensor) -> Tensor:
     """Exponential of square matrices by scaling, a Taylor series and squaring."""
     if 0 in input.shape:
         return input
-    size = float(np.abs(ops.stop_gradient(input).asnumpy()).sum(-1).max())
-    halvings = max(0, math.ceil(math.log2(size)) + 2) if size > 0 else 0
+    size = float(np.abs(ops.stop_gradient(input).asnumpy()).sum(-2).max())
+    halvings = max(0, math.ceil(math.log2(size / 3.0))) if size > 0 else 0
     scaled = input / 2.0**halvings
     term = ops.eye(input.shape[-1], dtype=input.dtype) + ops.zeros_like(input)
     total = term
-    for i in range(1, 12):  # the rest is below 0.25^12 / 12! < 2^-52
+    for i in range(1, 19):  # the rest is below 3^19 / 19! < 1e-8 of exp(3)
         term = ops.matmul(term, scaled) / float(i)
         total = total + term
     for _ in range(halvings):
