@@ -50,10 +50,11 @@ def torch_takes(case: Case, random: bool) -> bool:
         random: whether the case it comes from is about random numbers; a call that omits an argument may not be.
     """
     try:
-        first, second = (case.run_torch(_objects())[0] for _ in range(2))
+        # a draw of few numbers repeats by chance
+        first, *others = (case.run_torch(_objects())[0] for _ in range(8))
     except Exception:  # noqa: BLE001 - whatever torch raises, it does not take this call
         return False
-    return random != _same(first, second) or not isinstance(first, torch.Tensor)
+    return random != all(_same(first, other) for other in others) or not isinstance(first, torch.Tensor)
 
 
 def _objects() -> dict[str, Any]:
