@@ -18,7 +18,7 @@ _COMMON_METHODS = frozenset(name for kind in (str, bytes, list, dict, set, int, 
         "write", "read", "close", "seek", "flush", "item", "numpy", "tolist", "shape", "dtype", "astype", "mean",
         "std", "sum", "max", "min", "all", "any", "reshape", "transpose", "flatten", "squeeze", "step", "to",
         "size", "type", "where", "round", "repeat", "equal", "eq", "ne", "lt", "gt", "le", "ge", "data", "abs",
-        "dot", "apply_",
+        "dot", "apply_", "put",
 }  # fmt: skip
 _MAPPING_METHODS = ("items", "keys", "values", "get", "pop", "update")
 
