@@ -115,10 +115,10 @@ class Ranks:
         living = [process for process in self._family.values() if process.is_running()]
         for process in living:
             _signal(process.terminate)
-        _, living = psutil.wait_procs(living, timeout=TERM_GRACE_S)
-        for process in living:
+        _, stubborn = psutil.wait_procs(living, timeout=TERM_GRACE_S)
+        for process in stubborn:
             _signal(process.kill)
-        psutil.wait_procs(living, timeout=TERM_GRACE_S)
+        psutil.wait_procs(stubborn, timeout=TERM_GRACE_S)
         self._main.wait()
 
     def watch(self, timeout_s: float, stall_s: float, tick: Callable[[], None]) -> Failure | None:
