@@ -115,7 +115,7 @@ class Ranks:
         living = [process for process in self._family.values() if process.is_running()]
         for process in living:
             _signal(process.terminate)
-        _, stubborn = psutil.wait_procs(living, timeout=TERM_GRACE_S)
+        stubborn = psutil.wait_procs(living, timeout=TERM_GRACE_S)[1]
         for process in stubborn:
             _signal(process.kill)
         psutil.wait_procs(stubborn, timeout=TERM_GRACE_S)
