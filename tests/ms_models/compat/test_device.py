@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import mindspore as ms
 import numpy as np
 import pytest
-import torch
 
-from ms_models.compat import amp, device, distributed, dtypes, settings
+from ms_models.compat import amp, device, distributed, dtypes
 
 
 def test_the_chosen_device_is_remembered() -> None:
@@ -46,8 +47,14 @@ def test_only_float32_is_accepted_as_default_type() -> None:
 
 
 def test_switches_start_as_in_torch() -> None:
-    assert settings.cudnn.benchmark == torch.backends.cudnn.benchmark
-    assert settings.matmul.allow_tf32 == torch.backends.cuda.matmul.allow_tf32
+    # In a fresh process: the cases of tests/mappings set the switches of this one.
+    program = (
+        "import torch\nfrom ms_models.compat import settings\n"
+        "print(settings.cudnn.benchmark == torch.backends.cudnn.benchmark,"
+        " settings.matmul.allow_tf32 == torch.backends.cuda.matmul.allow_tf32)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["True", "True"], done.stderr
 
 
 def test_autocast_decorates() -> None:
