@@ -42,6 +42,12 @@ class ApiTable:
         for row in rows:
             grouped.setdefault(row.name, []).append(row)
         self._rows: Mapping[str, tuple[Row, ...]] = {name: tuple(group) for name, group in grouped.items()}
+        self._namespaces = {
+            name.rsplit(".", number)[0]
+            for name in self._rows
+            if self.standing(name) is Standing.MAPPED
+            for number in range(1, name.count(".") + 1)
+        }
 
     def rows(self, name: str) -> tuple[Row, ...]:
         """Overloads of a name; empty when the table does not know it."""
@@ -54,6 +60,10 @@ class ApiTable:
     def known(self, name: str) -> bool:
         """Whether torch has this public name, mapped or not."""
         return name in self._rows or name in known_names()
+
+    def has_members(self, name: str) -> bool:
+        """Whether a module, class or namespace has a supported row below it: `torch.cuda`, `torch.nn.functional`."""
+        return name in self._namespaces
 
     def standing(self, name: str) -> Standing:
         """Which of the four answers the table has for a torch name."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import libcst as cst
 
+from mappings.api import Standing, known_names
 from migrate.code.context import code_of
 from migrate.code.passes.base import Pass
-from migrate.code.template import Expansion, expand, expand_symbol
+from migrate.code.passes.names import as_value, missing
+from migrate.code.template import Expansion, Refusal
 
 
 class Dynamic(Pass):
@@ -37,16 +39,26 @@ class Dynamic(Pass):
             self.context.report("M113", original, f"{code_of(original)} picks a name of {subject} at run time")
             return updated
         name = f"{subject}.{attribute.raw_value}"
-        supported = [row for row in self.context.table.rows(name) if row.status != "unsupported"]
+        table = self.context.table
         if self.context.resolver.qualified(original.func) == "builtins.hasattr":
+            # what the converted program can use is what it has: a name without counterpart takes the other branch
+            usable = table.standing(name) is Standing.MAPPED or table.has_members(name)
             self.context.counts.add(name, converted=True)
-            return cst.Name("True" if supported else "False")
-        for row in supported:
-            found = expand(row, (), None, self.context.target, {}) if row.signature is None and row.portable else None
-            found = found if isinstance(found, Expansion) else expand_symbol(row, {})
-            if isinstance(found, Expansion):
-                self.context.counts.add(name, converted=True)
-                return found.node
+            return cst.Name("True" if usable else "False")
+        rows = table.rows(name)
+        found = as_value(rows, self.context.target) if rows else Refusal(missing(table, name))
+        if isinstance(found, Expansion):
+            self.context.counts.add(name, converted=True)
+            return found.node
+        if len(updated.args) == 3 and table.standing(name) is Standing.UNKNOWN and known_module(subject):
+            self.context.counts.add(subject, converted=True)
+            return updated.args[2].value  # torch does not have the name either
         self.context.counts.add(name, converted=False)
-        self.context.report("M110", original, f"{name} has no counterpart that could be passed as a value")
+        code = "M110" if not rows else "M113" if table.has_members(name) else "M111"
+        self.context.report(code, original, f"{name}: {found.reason}" if rows else found.reason)
         return updated
+
+
+def known_module(name: str) -> bool:
+    """Whether every public name of a module of torch is listed; `torch.ops` and the like are filled at run time."""
+    return name == "torch" or (name in known_names() and not name.startswith(("torch.ops", "torch.classes")))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from mappings.api import Row
+from mappings.api import ApiTable, Row, Standing
 from migrate.code.context import FileContext, code_of
 from migrate.code.passes.base import Pass
 from migrate.code.template import Expansion, Refusal, expand, expand_symbol, select
@@ -18,7 +18,7 @@ _COMMON_METHODS = frozenset(name for kind in (str, bytes, list, dict, set, int, 
         "write", "read", "close", "seek", "flush", "item", "numpy", "tolist", "shape", "dtype", "astype", "mean",
         "std", "sum", "max", "min", "all", "any", "reshape", "transpose", "flatten", "squeeze", "step", "to",
         "size", "type", "where", "round", "repeat", "equal", "eq", "ne", "lt", "gt", "le", "ge", "data", "abs",
-        "dot", "apply_", "put",
+        "dot", "apply_", "put", "resize",
 }  # fmt: skip
 _MAPPING_METHODS = ("items", "keys", "values", "get", "pop", "update")
 
@@ -39,6 +39,49 @@ def member_of(context: FileContext, base: Type, member: str) -> str | None:
         if any((name, member) in context.analysis.facts.attributes for name in context.symbols.lineage(base.name)):
             return None
         return context.symbols.torch_member(base.name, member)
+    return None
+
+
+def missing(table: ApiTable, name: str) -> str:
+    """Why a name without a row stays: torch has no such name, or torch has it and no row speaks of it."""
+    method = name.startswith("torch.Tensor.")
+    subject = f"tensor method {name.removeprefix('torch.Tensor.')}" if method else name
+    if table.standing(name) is Standing.UNKNOWN:
+        return f"{subject} is no public name of torch"
+    return f"{subject} is known to torch, but the table has no row for it"
+
+
+def as_value(rows: Sequence[Row], target: str) -> Expansion | Refusal:
+    """What a torch name becomes that is not called: its symbol, the MindSpore function, or a lambda.
+
+    A lambda takes the parameters that torch requires.
+    """
+    refusal: Refusal | None = None
+    for row in rows:
+        found = expand(row, (), None, target, {}) if row.signature is None and row.portable else None
+        found = found if isinstance(found, Expansion) else expand_symbol(row, {})
+        if isinstance(found, Expansion):
+            return found
+        refusal = refusal or found
+    assert refusal is not None
+    return _as_function(rows, target) or refusal
+
+
+def _as_function(rows: Sequence[Row], target: str) -> Expansion | None:
+    for row in rows:
+        template = row.template(target)
+        if row.signature is None or template is None:
+            continue
+        if match := re.fullmatch(r"([\w.]+)\(\$\w+\)", template):
+            return Expansion(cst.parse_expression(match[1]), row, frozenset({match[1]}))
+        required = [p.name for p in row.signature.parameters.values() if p.default is p.empty]
+        if any(p.kind is p.VAR_POSITIONAL for p in row.signature.parameters.values()):
+            continue
+        found = expand(row, [cst.Arg(cst.Name(n)) for n in required], None, target, {})
+        if isinstance(found, Expansion):
+            parameters = cst.Parameters([cst.Param(cst.Name(n)) for n in required])
+            function = cst.Lambda(parameters, found.node, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+            return Expansion(function, row, found.imports)
     return None
 
 
@@ -125,9 +168,9 @@ class Names(Pass):
         rows = self.context.table.rows(name)
         self.context.counts.add(name, converted=False)
         if not rows:
-            known = name.startswith("torch.Tensor.")
-            subject = f"tensor method {name.removeprefix('torch.Tensor.')}" if known else name
-            self.context.report("M110", node, f"{subject} is not in the table")
+            self.context.report("M110", node, missing(self.context.table, name))
+        elif self._is_namespace(name):
+            self.context.report("M113", node, f"{name}: {refusal.reason}")
         elif all(row.status == "unsupported" for row in rows):
             self.context.report("M111", node, f"{name}: {refusal.reason}")
         else:
@@ -182,44 +225,13 @@ class Names(Pass):
             if self._is_namespace(name):
                 self.context.report("M113", original, f"the module {name} is used as a value")
             else:
-                self.context.report("M110", original, f"{name} is not in the table")
+                self.context.report("M110", original, missing(self.context.table, name))
             return None
-        found = self._first_symbol(rows)
-        if isinstance(found, Refusal):
-            found = self._as_function(rows) or found
+        found = as_value(rows, self.context.target)
         if isinstance(found, Expansion):
             self.context.counts.add(name, converted=True)
             return _keep_parentheses(updated, found.node)
         self.refused(name, original, found)
-        return None
-
-    def _first_symbol(self, rows: Sequence[Row]) -> Expansion | Refusal:
-        refusal: Refusal | None = None
-        for row in rows:
-            found = expand(row, (), None, self.context.target, {}) if row.signature is None and row.portable else None
-            found = found if isinstance(found, Expansion) else expand_symbol(row, {})
-            if isinstance(found, Expansion):
-                return found
-            refusal = refusal or found
-        assert refusal is not None
-        return refusal
-
-    def _as_function(self, rows: Sequence[Row]) -> Expansion | None:
-        """A torch function passed as a value: the MindSpore function, or a lambda of the required parameters."""
-        for row in rows:
-            template = row.template(self.context.target)
-            if row.signature is None or template is None:
-                continue
-            if match := re.fullmatch(r"([\w.]+)\(\$\w+\)", template):
-                return Expansion(cst.parse_expression(match[1]), row, frozenset({match[1]}))
-            required = [p.name for p in row.signature.parameters.values() if p.default is p.empty]
-            if any(p.kind is p.VAR_POSITIONAL for p in row.signature.parameters.values()):
-                continue
-            found = expand(row, [cst.Arg(cst.Name(n)) for n in required], None, self.context.target, {})
-            if isinstance(found, Expansion):
-                parameters = cst.Parameters([cst.Param(cst.Name(n)) for n in required])
-                function = cst.Lambda(parameters, found.node, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-                return Expansion(function, row, found.imports)
         return None
 
     def _is_namespace(self, name: str) -> bool:
