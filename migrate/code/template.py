@@ -77,7 +77,7 @@ def expand(
     if receiver is not None:
         bound.values["self"] = cst.Arg(receiver)
     skeleton, uses = _parse(template)
-    if "self" in uses and receiver is None:
+    if "self" in uses and "self" not in bound.values:  # a few functions have a parameter of that name
         return Refusal(f"{row.name} needs an object before the dot")
     if refusal := _check_uses(row, bound, uses):
         return refusal

@@ -1,4 +1,4 @@
-"""`DistributedDataParallel`: the module of every rank starts equal and gets the mean of all gradients."""
+"""`DistributedDataParallel`: every rank starts equal and gets the mean of all gradients; and `DataParallel` of one."""
 
 from __future__ import annotations
 
@@ -55,3 +55,22 @@ class DistributedDataParallel(Module):
         if self.require_backward_grad_sync and get_world_size(self.process_group) > 1:
             all_reduce(gradient, ReduceOp.AVG, self.process_group)
         return gradient
+
+
+class DataParallel(Module):
+    """Wraps a module and calls it: what torch does with at most one device. A MindSpore process has one device."""
+
+    def __init__(self, module: nn.Cell, dim: int = 0) -> None:
+        super().__init__()
+        self.module = module
+        self.dim = dim
+        self.device_ids: list[int] = []
+
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+def data_parallel(module: nn.Cell, inputs: Any, module_kwargs: dict[str, Any] | None = None) -> Any:
+    """Call a module: what torch does with at most one device."""
+    arguments = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+    return module(*arguments, **(module_kwargs or {}))

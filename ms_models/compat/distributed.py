@@ -8,7 +8,6 @@ kernel exists on every target and in every group.
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -166,7 +165,7 @@ def all_reduce(
     """Combine `tensor` of every rank and leave the result in it."""
     used = group or _default()
     if used.size() > 1:
-        _write(tensor, _reduced(tensor, op, used))
+        write(tensor, _reduced(tensor, op, used))
     return Work() if async_op else None
 
 
@@ -175,9 +174,9 @@ def broadcast(
 ) -> Work | None:
     """Overwrite `tensor` with that of world rank `src`."""
     used = group or _default()
-    src = _source(src, used)
+    src = source_rank(src, used)
     if used.size() > 1:
-        _write(tensor, Tensor(_rows(tensor, used)[used.ranks.index(src)], tensor.dtype))
+        write(tensor, Tensor(_rows(tensor, used)[used.ranks.index(src)], tensor.dtype))
     return Work() if async_op else None
 
 
@@ -187,7 +186,7 @@ def all_gather(
     """Overwrite the tensors of `tensor_list` with `tensor` of every rank, in rank order."""
     used = group or _default()
     for target, row in zip(tensor_list, _rows(tensor, used), strict=True):
-        _write(target, Tensor(row, tensor.dtype))
+        write(target, Tensor(row, tensor.dtype))
     return Work() if async_op else None
 
 
@@ -196,7 +195,7 @@ def all_gather_into_tensor(
 ) -> Work | None:
     """Overwrite `output_tensor` with `input_tensor` of every rank, joined along the first axis or stacked."""
     rows = _rows(input_tensor, group or _default())
-    _write(output_tensor, Tensor(rows.reshape(output_tensor.shape), input_tensor.dtype))
+    write(output_tensor, Tensor(rows.reshape(output_tensor.shape), input_tensor.dtype))
     return Work() if async_op else None
 
 
@@ -210,22 +209,8 @@ def reduce_scatter_tensor(
     """Combine `input` of every rank and keep this rank's share of it, along the first axis, in `output`."""
     used = group or _default()
     whole = _reduced(input, op, used) if used.size() > 1 else input
-    _write(output, whole.reshape((used.size(), *output.shape))[used.rank()])
+    write(output, whole.reshape((used.size(), *output.shape))[used.rank()])
     return Work() if async_op else None
-
-
-def broadcast_object_list(object_list: list[Any], src: int | None = None, group: ProcessGroup | None = None) -> None:
-    """Overwrite the items of a list with those of world rank `src`; anything that pickle can carry."""
-    used = group or _default()
-    src = _source(src, used)
-    if used.size() == 1:
-        return
-    own = np.frombuffer(pickle.dumps(object_list), np.uint8)
-    lengths = _rows(Tensor(np.array([own.size], np.int64)), used)[:, 0]
-    padded = np.zeros(int(lengths.max()), np.uint8)
-    padded[: own.size] = own
-    place = used.ranks.index(src)
-    object_list[:] = pickle.loads(_rows(Tensor(padded), used)[place, : lengths[place]].tobytes())
 
 
 def barrier(group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
@@ -250,13 +235,45 @@ def spawn(fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1) -> 
     fn(rank, *args)
 
 
-def _source(rank: int | None, group: ProcessGroup) -> int:
+def default_group() -> ProcessGroup:
+    """The group of all ranks.
+
+    Raises:
+        ValueError: not initialised.
+    """
+    return _default()
+
+
+def reduced(tensor: Tensor, op: ReduceOp, group: ProcessGroup) -> Tensor:
+    """`tensor` of every rank of the group combined, as a new tensor; no gradient is defined here."""
+    return _reduced(tensor, op, group) if group.size() > 1 else tensor.copy()
+
+
+def stacked(tensor: Tensor, group: ProcessGroup) -> Tensor:
+    """`tensor` of every rank of the group along a new first axis, exact; no gradient is defined here."""
+    row = tensor.expand_dims(0)
+    if group.size() == 1:
+        return row
+    if tensor.dtype not in (ms.float32, ms.float16):
+        return Tensor(_rows(tensor, group), tensor.dtype)
+    filler = ops.full(row.shape, -0.0, dtype=row.dtype)  # x + -0.0 is x for every x, either zero included
+    rows = [row if place == group.rank() else filler for place in range(group.size())]
+    return ops.AllReduce(ops.ReduceOp.SUM, group.name)(ops.concat(rows, 0))
+
+
+def source_rank(rank: int | None, group: ProcessGroup) -> int:
+    """A rank of the world that must be in the group; its first one when none is given.
+
+    Raises:
+        ValueError: the rank is outside the group.
+    """
     if rank is not None and rank not in group.ranks:
         raise ValueError(f"rank {rank} is not part of the group of ranks {list(group.ranks)}")
     return group.ranks[0] if rank is None else rank
 
 
-def _write(target: Tensor, value: Tensor) -> None:
+def write(target: Tensor, value: Tensor) -> None:
+    """Give a tensor new values in place."""
     # the same object keeps the new values, so every name for it sees them
     target.assign_value(value.reshape(target.shape).astype(target.dtype))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import mindspore as ms
 from mindspore import Parameter, Tensor, ops
@@ -36,7 +37,12 @@ def clip_grad_norm(
     Raises:
         RuntimeError: the norm is not finite and `error_if_nonfinite` is set.
     """
-    norm = total_norm(grads, float(norm_type))
+    return _clipped(grads, total_norm(grads, float(norm_type)), max_norm, norm_type, error_if_nonfinite)
+
+
+def _clipped(
+    grads: Sequence[Tensor], norm: Tensor, max_norm: float, norm_type: float, error_if_nonfinite: bool
+) -> tuple[tuple[Tensor, ...], Tensor]:
     if error_if_nonfinite and not bool(ops.isfinite(norm)):
         raise RuntimeError(
             f"the total norm of order {norm_type} of the gradients is not finite, so it cannot be clipped"
@@ -53,7 +59,8 @@ def clip_grad_norm_(
 ) -> Tensor:
     """`clip_grad_norm` on the `.grad` of parameters; returns the norm before scaling."""
     holders = _with_gradient(parameters)
-    clipped, norm = clip_grad_norm([p.grad for p in holders], max_norm, norm_type, error_if_nonfinite)
+    norm = _norm_over_ranks(holders, float(norm_type))
+    clipped, norm = _clipped([p.grad for p in holders], norm, max_norm, norm_type, error_if_nonfinite)
     for parameter, gradient in zip(holders, clipped, strict=True):
         parameter.grad = gradient
     return norm
@@ -64,6 +71,23 @@ def clip_grad_value_(parameters: Iterable[Parameter] | Parameter, clip_value: fl
     holders = _with_gradient(parameters)
     for parameter, gradient in zip(holders, clip_grad_value([p.grad for p in holders], clip_value), strict=True):
         parameter.grad = gradient
+
+
+def _norm_over_ranks(holders: Sequence[Parameter], norm_type: float) -> Tensor:
+    """Norm of all gradients; of a parameter that tensor parallel ranks share out, every rank's slice counts once."""
+    groups: dict[Any, list[Tensor]] = {}
+    for parameter in holders:
+        groups.setdefault(getattr(parameter, "combine_shards", None), []).append(parameter.grad)
+    if set(groups) <= {None}:
+        return total_norm([p.grad for p in holders], norm_type)
+    largest = norm_type == float("inf")
+    parts = []
+    for combine, grads in groups.items():
+        norm = total_norm(grads, norm_type)
+        power = norm if largest else ops.pow(norm, norm_type)
+        parts.append(power if combine is None else combine(power, largest))
+    together = ops.stack(parts)
+    return together.max() if largest else ops.pow(together.sum(), 1.0 / norm_type)
 
 
 def _with_gradient(parameters: Iterable[Parameter] | Parameter) -> list[Parameter]:

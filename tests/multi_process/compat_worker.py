@@ -13,6 +13,7 @@ from ms_models.compat import distributed as dist
 from ms_models.compat.backward import backward_of
 from ms_models.compat.data_parallel import DistributedDataParallel
 from ms_models.compat.layers import Linear
+from ms_models.compat.object_collectives import broadcast_object_list
 from ms_models.compat.optim import SGD
 from ms_models.compat.sharded import fully_shard
 
@@ -52,7 +53,7 @@ def collectives() -> dict[str, Any]:
     dist.reduce_scatter_tensor(share, Tensor(operand(rank, "float32")))
     found["share"] = share.asnumpy().tolist()
     objects = [{"rank": rank}, "x" * (rank + 1)]
-    dist.broadcast_object_list(objects, src=1)
+    broadcast_object_list(objects, src=1)
     found["objects"] = objects
     alone = dist.new_group([1])
     found["alone"] = None if alone is None else [dist.get_rank(alone), dist.get_world_size(alone)]
