@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import json
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from mappings.api import Standing, known_names, load_table
+from mappings.api import ApiTable, Standing, known_names, load_table
 from mappings.api.row import parse_row, parse_signature
 from mappings.api.table import HERE, read_rows
 
@@ -107,6 +108,35 @@ def test_digest_follows_the_claim_and_not_the_words() -> None:
 def test_four_answers(name: str, standing: Standing) -> None:
     assert TABLE.standing(name) is standing
     assert TABLE.known(name) == (standing is not Standing.UNKNOWN)
+
+
+def test_every_counted_method_has_rows() -> None:
+    """The methods that the measured repositories use: each is mapped, or refused with a reason."""
+    with (HERE / "use_counts.csv").open(encoding="ascii") as file:
+        methods = [row["name"] for row in csv.DictReader(file) if row["kind"] == "method"]
+    assert len(methods) == 133
+    missing = [name for name in methods if f"torch.Tensor.{name}" not in TABLE]
+    assert not missing, missing
+
+
+def test_members_count_only_when_supported() -> None:
+    refused = {"status": "unsupported", "reason": "No.", "advice": "Else."}
+    entries = [
+        {"name": "torch.a", **refused},
+        {"name": "torch.a.b.c", "status": "same", "portable": "f()"},
+        {"name": "torch.d.e", **refused},
+    ]
+    table = ApiTable(parse_row(entry, "x") for entry in entries)
+    assert [n for n in ("torch", "torch.a", "torch.a.b", "torch.a.b.c", "torch.d") if table.has_members(n)] == [
+        "torch",
+        "torch.a",
+        "torch.a.b",
+    ]
+
+
+@pytest.mark.parametrize("name", ["torch", "torch.cuda", "torch.nn.functional", "torch.backends"])
+def test_modules_are_refused_as_values_and_their_names_are_not(name: str) -> None:
+    assert TABLE.standing(name) is Standing.UNSUPPORTED and TABLE.has_members(name)
 
 
 def test_known_names_are_those_of_torch() -> None:
