@@ -88,9 +88,11 @@ class _Converter(cst.CSTTransformer):
             if not rows:
                 raise NotConverted(f"{name} has no row")
             return self._take(expand_symbol(rows[0], {}), name)
-        if member := self.members.get(updated_node.attr.value):
-            return self._take(expand(self.table.rows(member)[0], (), updated_node.value), member)
-        return updated_node
+        member = self.members.get(updated_node.attr.value)
+        row = self.table.rows(member)[0] if member else None
+        if member is None or row is None or row.signature is not None:
+            return updated_node  # `x.max(1).values`: a field of a result, or a method that is not called
+        return self._take(expand(row, (), updated_node.value), member)
 
     def _take(self, result: object, name: str) -> cst.BaseExpression:
         if not isinstance(result, Expansion):
