@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import mindspore as ms
+from mindspore.graph.api import _pynative_executor
 
 _TYPES = ("cpu", "cuda", "npu", "mps", "xpu", "meta")
 
@@ -84,6 +85,13 @@ def current_device() -> int:
     return _selected[0]
 
 
+def synchronize() -> None:
+    """Wait for everything that was started; `mindspore.runtime.synchronize` returns at once on the CPU."""
+    _pynative_executor.sync()
+    if accelerator_available():
+        ms.runtime.synchronize()
+
+
 class Event:
     """A point in time: `record` waits for the work that was started and looks at the clock."""
 
@@ -92,7 +100,7 @@ class Event:
 
     def record(self, stream: Any = None) -> None:
         """Set the point to now."""
-        ms.runtime.synchronize()
+        synchronize()
         self._time = time.perf_counter()
 
     def synchronize(self) -> None:

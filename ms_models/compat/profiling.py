@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import mindspore as ms
+from .device import synchronize
 
 
 class ProfilerActivity(enum.Enum):
@@ -228,14 +228,14 @@ class profile:
             _active.remove(self)
 
     def _begin(self, name: str) -> tuple[Event, list[float]]:
-        ms.runtime.synchronize()
+        synchronize()
         if not hasattr(self._children, "times"):
             self._children.times = []
         self._children.times.append(0.0)
         return Event(name, time.perf_counter() * 1e6, threading.get_ident()), self._children.times
 
     def _end(self, event: Event, inner: list[float]) -> None:
-        ms.runtime.synchronize()
+        synchronize()
         event.count, event.cpu_time_total = 1, time.perf_counter() * 1e6 - event.start
         event.self_cpu_time_total = event.cpu_time_total - inner.pop()
         if inner:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ms_models.compat import profiling
 from ms_models.compat.profiling import profile, record_function, schedule, tensorboard_trace_handler
 
 
@@ -24,6 +25,17 @@ def test_own_time_is_without_the_regions_inside() -> None:
     # the outer region has nothing but the inner ones and the loop
     assert outer.self_cpu_time_total == pytest.approx(outer.cpu_time_total - inner.cpu_time_total)
     assert inner.key in prof.key_averages().table(sort_by="cpu_time_total").splitlines()[2]
+
+
+def test_a_region_waits_for_its_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MindSpore starts work and returns: without waiting, the region that asks for the values would be charged."""
+    seen: list[str] = []
+    monkeypatch.setattr(profiling, "synchronize", lambda: seen.append("wait"))
+    with record_function("outside"):
+        seen.append("outside")
+    with profile(), record_function("inside"):
+        seen.append("inside")
+    assert seen == ["outside", "wait", "inside", "wait"]
 
 
 def test_nothing_is_kept_outside_of_a_profile() -> None:
