@@ -11,6 +11,8 @@ from mappings.api.evidence import passing, read_evidence, row_key
 from mappings.errors import UserError
 
 SHORT = {"F": "torch.nn.functional", "nn": "torch.nn", "Tensor": "torch.Tensor", "optim": "torch.optim"}
+ASCEND_STANDING = "code-verified, not measured"
+"""What holds for every Ascend template: its name exists and its call binds, but no test runs on an Ascend device."""
 EXIT_CODES = {Standing.MAPPED: 0, Standing.UNSUPPORTED: 1, Standing.UNMAPPED: 1}
 
 
@@ -53,6 +55,8 @@ def describe(name: str) -> dict[str, Any]:
 def _row(row: Row, found: Mapping[str, Any] | None) -> dict[str, Any]:
     texts = ("status", "portable", "ascend", "symbol", "returns", "note", "reason", "advice", "versions")
     described = {key: getattr(row, key) for key in texts if getattr(row, key) is not None}
+    if row.ascend is not None:
+        described["ascend_standing"] = ASCEND_STANDING
     if row.signature is not None:
         described["signature"] = str(row.signature).replace("'", "")
     described |= {key: dict(getattr(row, key)) for key in ("drop", "when") if getattr(row, key)}
@@ -70,6 +74,8 @@ def text(described: Mapping[str, Any]) -> str:
         for key in ("portable", "ascend", "symbol", "note", "reason", "advice"):
             if key in row:
                 lines.append(f"    {key:9s} {row[key]}")
+            if key == "ascend" and key in row:
+                lines.append(f"    {'':9s} ({row['ascend_standing']})")
         if "drop" in row:
             drops = [n if v == "any" else f"{n} (only {v})" for n, v in row["drop"].items()]
             lines.append(f"    {'drops':9s} {', '.join(drops)}")
