@@ -79,6 +79,10 @@ def code(
     out: Annotated[Path, typer.Option("-o", "--out", help="Directory to write the converted repository to.")],
     target: Annotated[str, typer.Option(help="Spellings to prefer: portable (proved on CPU) or ascend.")] = "portable",
     verify: Annotated[bool, typer.Option("--verify", help="Import every converted module in a subprocess.")] = False,
+    modules: Annotated[
+        Path | None, typer.Option(help="Recipes of modules to build in both frameworks and compare; see docs/code.md.")
+    ] = None,
+    torch_python: Annotated[str | None, typer.Option(help="Python that has PyTorch, for --modules.")] = None,
     force: Force = False,
     json: Json = False,
     report: ReportFile = None,
@@ -87,7 +91,17 @@ def code(
     from migrate.code import command
     from migrate.progress import shown
 
-    _finish(command.convert(repo, out, target=target, verify=verify, force=force, track=shown), json, report)
+    report_body = command.convert(
+        repo,
+        out,
+        target=target,
+        verify=verify,
+        modules=modules,
+        torch_python=torch_python,
+        force=force,
+        track=shown,
+    )
+    _finish(report_body, json, report)
 
 
 @app.command()

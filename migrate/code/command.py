@@ -15,7 +15,9 @@ from migrate.code.findings import finding
 from migrate.code.migration_notes import migration_notes
 from migrate.code.project import SourceFile, load_project
 from migrate.code.requirements import convert_requirements, declares_torch, is_requirements
-from migrate.code.verify import import_modules
+from migrate.code.verify.imports import import_modules
+from migrate.code.verify.modules import Outcome, compare_modules
+from migrate.code.verify.recipes import Recipe, read_recipes
 from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
 from migrate.report import Finding, Report, Stage, Verdict
@@ -41,6 +43,8 @@ def convert(
     target: str = "portable",
     force: bool = False,
     verify: bool = False,
+    modules: Path | None = None,
+    torch_python: str | None = None,
     track: Tracker = quiet,
 ) -> Report:
     """Convert a PyTorch repository to MindSpore.
@@ -51,6 +55,8 @@ def convert(
         target: `portable` or `ascend`, which spelling of the table is taken.
         force: replace an earlier output.
         verify: import every converted module in another process afterwards. This runs code of the repository.
+        modules: file of recipes; each module is built in PyTorch and in MindSpore and compared. Implies `verify`.
+        torch_python: Python of the environment with PyTorch for that, if it is another than this one.
         track: progress.
 
     Raises:
@@ -58,6 +64,7 @@ def convert(
     """
     if target not in TARGETS:
         raise UserError(f"target {target!r} is unknown; use one of {', '.join(TARGETS)}")
+    recipes = [] if modules is None else read_recipes(modules)
     if repo.is_dir():
         check_output(repo, out, force)
     work = _work(repo, target, track)
@@ -66,8 +73,11 @@ def convert(
     texts[PurePosixPath(MARKER)] = migration_notes(report).encode()
     texts[PurePosixPath(REPORT)] = report.to_json().encode()
     write_tree(work.analysis.project, out, texts, work.helpers)
-    if verify:
+    if verify or recipes:
         _verify(report, work, out, track)
+        if recipes:
+            outcomes = compare_modules(repo, out, recipes, torch_python=torch_python, track=track)
+            _compared(report, recipes, outcomes)
         (out / REPORT).write_text(report.to_json(), encoding="utf-8")
     return report
 
@@ -197,3 +207,18 @@ def _verify(report: Report, work: _Work, out: Path, track: Tracker) -> None:
         )
     )
     report.facts["modules_imported"] = len(results) - len(failed)
+
+
+def _compared(report: Report, recipes: list[Recipe], outcomes: list[Outcome]) -> None:
+    """One stage per module: how far it got, and the finding where it stopped."""
+    for recipe in recipes:
+        mine = [outcome for outcome in outcomes if outcome.recipe is recipe]
+        worst = {outcome.stage: float(f"{outcome.worst:.2g}") for outcome in mine if outcome.compared}
+        bad = next((outcome for outcome in mine if outcome.verdict is not Verdict.PASS), None)
+        verdict = Verdict.PASS if bad is None else bad.verdict
+        message = f"{', '.join(o.stage for o in mine)} agree" if bad is None else f"{bad.stage}: {bad.message}"
+        compared = sum(outcome.compared for outcome in mine)
+        report.stages.append(Stage(recipe.name, verdict, message, compared=compared, figures=dict(worst)))
+        if bad is not None and bad.verdict is Verdict.FAIL:
+            code = "M603" if bad.compared else "M602"
+            report.findings.append(finding(code, f"{recipe.name}: {bad.stage}: {bad.message}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -15,7 +14,6 @@ from migrate.report import Finding, Severity
 
 _TODO = "# TODO(msmigrate:"
 _EMPTY = cst.Module([])
-_TORCH_IMPORT = re.compile(r"^\s*(?:import|from)\b.*\btorch\b", re.MULTILINE)
 
 
 def code_of(node: cst.CSTNode) -> str:
@@ -53,8 +51,7 @@ class FileContext:
         self.counts = Counts()
         self.owned: set[cst.CSTNode] = set()
         """Name nodes that are part of something a pass handles as a whole."""
-        self.uses_torch = bool(_TORCH_IMPORT.search(file.source.text or ""))
-        """Whether the file imports torch itself; only then is an unknown object worth a question."""
+        self.uses_torch = file.source.imports_torch
         self._statements: list[tuple[cst.CSTNode, list[str]]] = []
 
     def type_of(self, node: cst.CSTNode) -> Type:

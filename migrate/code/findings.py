@@ -109,6 +109,16 @@ CODES: dict[str, Code] = {
         "The converted module cannot be imported.",
         "Work through the other findings of the file first.",
     ),
+    "M602": Code(
+        Severity.WARNING,
+        "The converted module cannot be built or run as PyTorch builds and runs it.",
+        "Look at the findings of the file and the line that the message names.",
+    ),
+    "M603": Code(
+        Severity.WARNING,
+        "The converted module runs, and computes something else than PyTorch.",
+        "Start at the module that the message names as the first to differ.",
+    ),
 }
 
 

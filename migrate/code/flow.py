@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import libcst as cst
 import libcst.matchers as m
 
+from migrate.code.evidence import used_as_container, used_as_tensors
 from migrate.code.infer import Inference, bind_target
 from migrate.code.infer_calls import Env
 from migrate.code.resolve import Resolver
@@ -32,6 +33,10 @@ class FileTypes:
         """A node is seen more than once (loops run twice): all the types it had count."""
         self._types[node] = join(self._types.get(node), found) or UNKNOWN
 
+    def correct(self, node: cst.CSTNode, found: Type) -> None:
+        """What the use of a node shows, instead of what was recorded."""
+        self._types[node] = found
+
     def clear(self) -> None:
         self._types.clear()
 
@@ -56,7 +61,7 @@ class _Walker:
 
     def __init__(self, symbols: Symbols, facts: Facts, resolver: Resolver, types: FileTypes) -> None:
         self.symbols, self.facts, self.resolver = symbols, facts, resolver
-        self.inference = Inference(symbols, facts, resolver, types.record)
+        self.inference = Inference(symbols, facts, resolver, types.record, types.correct)
         self._path: list[str] = [resolver.source.module]
         self._returned: list[Type | None] = []
         self._yielded: list[Type | None] = []
@@ -107,10 +112,13 @@ class _Walker:
             if parameter.default is not None:
                 default = self.inference.type_of(parameter.default, closure)
                 found = join(found, default) if stated is None else found
-            if is_forward and self.facts.settled and (found is None or found in (NONE, PENDING)):
-                found = (
-                    TENSOR  # nobody gives it here, and what goes through a module is a tensor unless it says otherwise
-                )
+            if self.facts.settled and found in (None, NONE, PENDING, UNKNOWN):
+                name = parameter.name.value
+                # What goes through a module is a tensor unless its use says otherwise.
+                if (is_forward and name not in used_as_container(info.node)) or (
+                    self.resolver.source.imports_torch and name in used_as_tensors(info.node, self.symbols)
+                ):
+                    found = TENSOR
             env[parameter.name.value] = found if found is not None and found != NONE else PENDING
         if isinstance(params.star_arg, cst.Param):
             env[params.star_arg.name.value] = list_of(UNKNOWN)

@@ -38,9 +38,16 @@ _TENSOR_ATTRIBUTES = {
 class Inference(CallInference):
     """Evaluates expressions of one file in an environment of local variables."""
 
-    def __init__(self, symbols: Symbols, facts: Facts, resolver: Resolver, record: Callable[[cst.CSTNode, Type], None]):
+    def __init__(
+        self,
+        symbols: Symbols,
+        facts: Facts,
+        resolver: Resolver,
+        record: Callable[[cst.CSTNode, Type], None],
+        correct: Callable[[cst.CSTNode, Type], None],
+    ):
         super().__init__(symbols, facts, resolver)
-        self.record = record
+        self.record, self.correct = record, correct
         self.annotations = Annotations(symbols, resolver)
 
     def type_of(self, node: cst.BaseExpression, env: Env) -> Type:
@@ -49,6 +56,11 @@ class Inference(CallInference):
         found: Type = method(node, env) if method else self.parts(node, env)
         self.record(node, found)
         return found
+
+    def show(self, node: cst.BaseExpression, found: Type, env: Env) -> None:
+        self.correct(node, found)
+        if isinstance(node, cst.Name) and node.value in env:
+            env[node.value] = found
 
     def parts(self, node: cst.CSTNode, env: Env) -> Type:
         for child in node.children:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 import libcst as cst
 
 from migrate.code.annotations import Annotations
+from migrate.code.evidence import only_tensors_have
 from migrate.code.resolve import Resolver
 from migrate.code.symbols import MODULE, Facts, FunctionInfo, Symbols
 from migrate.code.types import (
@@ -74,6 +75,10 @@ class CallInference(ABC):
     @abstractmethod
     def member(self, base: Type, attribute: str) -> Type | None:
         """Type of `object.attribute`; None when nothing is known."""
+
+    @abstractmethod
+    def show(self, node: cst.BaseExpression, found: Type, env: Env) -> None:
+        """Replace what was recorded for an expression by what its use shows."""
 
     def call(self, node: cst.Call, env: Env) -> Type:
         function = self.type_of(node.func, env)
@@ -155,6 +160,9 @@ class CallInference(ABC):
     def _method_call(self, function: cst.Attribute, arguments: Arguments, env: Env) -> Type:
         base = self.type_of(function.value, env)
         method = function.attr.value
+        if base == UNKNOWN and self._asks() and only_tensors_have(method, self.symbols):
+            base = TENSOR
+            self.show(function.value, base, env)
         if base.is_tensor:
             if method == "size" and arguments:
                 return NUMBER
@@ -180,6 +188,10 @@ class CallInference(ABC):
         if base.kind in ("value", "number"):
             return VALUE
         return PENDING if base.kind == "pending" else UNKNOWN
+
+    def _asks(self) -> bool:
+        """Whether the use of an object may say what it is: after everything else has spoken, in a file with torch."""
+        return self.facts.settled and self.resolver.source.imports_torch
 
     def _registered(self, base: Type, arguments: Arguments, kind: Type) -> None:
         """`self.register_buffer("mask", mask)` makes the attribute `mask`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ SKIPPED_DIRECTORIES = frozenset(
     }
 )
 
+_TORCH_IMPORT = re.compile(r"^\s*(?:import|from)\b.*\btorch\b", re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -41,6 +45,11 @@ class SourceFile:
     @property
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
+
+    @functools.cached_property
+    def imports_torch(self) -> bool:
+        """Whether the file imports torch itself; only then is an unknown object worth a question."""
+        return bool(_TORCH_IMPORT.search(self.text or ""))
 
 
 class Project:

@@ -66,6 +66,8 @@ class Symbols:
         self.table = table
         self.classes: dict[str, ClassInfo] = {}
         self.functions: dict[str, FunctionInfo] = {}
+        self.method_names: set[str] = set()
+        """Of all classes of the repository."""
 
     def lineage(self, name: str) -> list[str]:
         """A class and its ancestors, nearest first, ending in names outside the repository.
@@ -206,6 +208,7 @@ class _Collector(cst.CSTVisitor):
         self.symbols.functions[name] = info
         if owner is not None:
             owner.methods[node.name.value] = info
+            self.symbols.method_names.add(node.name.value)
         self._path.append("<locals>")
         self._owner.append(None)
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mappings.errors import UserError
-from migrate.parity.capture import CaptureWriter, Job
+from migrate.captures.store import CaptureWriter
+from migrate.parity.job import Job
 
 
 def main(job_path: Path, out: Path) -> None:

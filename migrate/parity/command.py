@@ -13,9 +13,10 @@ import numpy as np
 from mappings.errors import UserError
 from mappings.families import family_for_config
 from mappings.formats.hf_directory import read_config
-from migrate.parity.capture import MANIFEST, Capture, Job
+from migrate.captures.store import MANIFEST, Capture
 from migrate.parity.curve import curve
 from migrate.parity.inputs import make_batch
+from migrate.parity.job import Job
 from migrate.parity.stages import LOGITS, ORDER, TITLES, Judgement, Tolerances, could_not_run, expected_modules, judge
 from migrate.processes import run
 from migrate.progress import Tracker, quiet

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from mappings.families import Family
-from migrate.parity.capture import Capture
+from migrate.captures.compare import Difference, compare
+from migrate.captures.store import Capture
 from migrate.parity.codes import finding
-from migrate.parity.compare import Difference, compare
 from migrate.parity.inputs import valid_labels
 from migrate.report import Finding, Stage, Verdict
 

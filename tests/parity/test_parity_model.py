@@ -17,9 +17,10 @@ from safetensors.numpy import load_file, save_file
 
 from mappings.errors import UserError
 from mappings.families import load_family
+from migrate.captures.store import Capture
 from migrate.parity import command
-from migrate.parity.capture import Capture, Job
 from migrate.parity.inputs import make_batch
+from migrate.parity.job import Job
 from migrate.parity.stages import LOGITS, ORDER, TITLES, Tolerances, expected_modules, judge
 from migrate.processes import run
 from migrate.report import Report, Verdict

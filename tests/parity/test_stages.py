@@ -10,8 +10,9 @@ import pytest
 
 from mappings.errors import UserError
 from mappings.families import load_family
-from migrate.parity.capture import Capture, CaptureWriter, Job
+from migrate.captures.store import Capture, CaptureWriter
 from migrate.parity.inputs import make_batch, valid_labels
+from migrate.parity.job import Job
 from migrate.parity.stages import LOGITS, Judgement, Tolerances, expected_modules, judge
 from migrate.report import Verdict
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,42 +18,20 @@ MANIFEST = "manifest.json"
 FORMAT = "msmigrate-capture-1"
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a side is asked to compute."""
-
-    directory: Path
-    stages: tuple[str, ...]
-    inputs: Path
-    """npz of `make_batch`."""
-    modules: tuple[str, ...]
-    """Modules whose output is recorded in stage F."""
-    dtype: str = "float32"
-    """Precision of the PyTorch side; float64 measures its rounding."""
-
-    def write(self, path: Path) -> None:
-        """Stores the job as JSON."""
-        body = {"directory": str(self.directory), "inputs": str(self.inputs), "dtype": self.dtype}
-        path.write_text(json.dumps({**body, "stages": self.stages, "modules": self.modules}), encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> Job:
-        """Reads a job that `write` stored."""
-        body = read_json(path)
-        stages, modules = tuple(body["stages"]), tuple(body["modules"])
-        return cls(Path(body["directory"]), stages, Path(body["inputs"]), modules, body["dtype"])
-
-    def batch(self) -> dict[str, np.ndarray]:
-        """The inputs."""
-        with np.load(self.inputs) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+def first_line(error: Exception) -> str:
+    """Type and first line of an exception."""
+    first = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {first[0]}"
 
 
 class CaptureWriter:
     """Collects tensors stage by stage. The manifest is rewritten after each, so a crash loses one stage only."""
 
-    def __init__(self, out: Path, versions: Mapping[str, str]) -> None:
+    def __init__(
+        self, out: Path, versions: Mapping[str, str], describe: Callable[[Exception], str] = first_line
+    ) -> None:
         self.out = out
+        self.describe = describe
         self.body: dict[str, Any] = {"format": FORMAT, "versions": dict(versions), "stages": {}, "errors": {}}
         self._write()
 
@@ -68,8 +46,7 @@ class CaptureWriter:
             yield tensors
             self._store(name, tensors)
         except Exception as error:  # noqa: BLE001 - whatever a framework raises; the comparing process reports it
-            first = str(error).strip().splitlines() or [""]
-            self.body["errors"][name] = f"{type(error).__name__}: {first[0]}"
+            self.body["errors"][name] = self.describe(error)
         self._write()
 
     def _store(self, name: str, tensors: Mapping[str, np.ndarray]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from migrate.parity.compare import compare
+from migrate.captures.compare import compare
 from migrate.parity.inputs import IGNORED, LENGTH, make_batch, valid_labels
 
 ONES = np.ones((2, 3), np.float32)

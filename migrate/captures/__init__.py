@@ -1,0 +1,1 @@
+"""What one framework computed, stored so that a process without it can compare."""

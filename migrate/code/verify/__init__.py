@@ -1,0 +1,1 @@
+"""`--verify`: the only part of the converter that runs code of the repository, in processes of its own."""

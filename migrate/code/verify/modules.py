@@ -1,0 +1,203 @@
+"""Builds modules of the repository and of its conversion from the same weights, and compares what they compute."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mappings.errors import UserError
+from migrate.captures.compare import Difference, compare
+from migrate.captures.store import MANIFEST, Capture
+from migrate.code.verify.recipes import Job, Recipe
+from migrate.code.verify.side import STAGES
+from migrate.processes import run
+from migrate.progress import Tracker, quiet
+from migrate.report import Verdict
+
+SIDES = {"PyTorch": "migrate.code.verify.torch_side", "MindSpore": "migrate.code.verify.mindspore_side"}
+TOLERANCES = {"forward": 1e-5, "gradients": 1e-4, "training": 1e-5}
+ELEMENT = 100.0
+"""Bound of one element, in units of the norm's: rounding is uneven, but a wrong element hides in a large norm."""
+TIMEOUT_S = 900.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one stage of one recipe ended."""
+
+    recipe: Recipe
+    stage: str
+    verdict: Verdict
+    message: str
+    compared: int = 0
+    worst: float = 0.0
+    """Largest relative difference."""
+
+
+def compare_modules(
+    repo: Path,
+    out: Path,
+    recipes: Sequence[Recipe],
+    *,
+    steps: int = 10,
+    torch_python: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    track: Tracker = quiet,
+) -> list[Outcome]:
+    """Runs every recipe in the repository and in its conversion.
+
+    Args:
+        repo: the PyTorch repository; its directory goes to the front of `sys.path` of a process of its own.
+        out: what `msmigrate code` wrote for it.
+        recipes: what to build and to call.
+        steps: training steps to compare.
+        torch_python: Python of the environment that has PyTorch, if it is another than this one.
+        timeout_s: seconds for each side, all recipes together.
+        track: progress.
+    """
+    with tempfile.TemporaryDirectory(prefix="msmigrate-verify-") as folder:
+        reference, candidate = Path(folder) / "torch", Path(folder) / "mindspore"
+        ended: dict[str, dict[int, str]] = {}
+        with track("comparing modules", 2 * len(recipes)) as advance:
+            for side, root, target in (("PyTorch", repo, reference), ("MindSpore", out, candidate)):
+                loads = reference if side == "MindSpore" else None
+                job = Job(list(recipes), root.absolute(), target, loads, steps)
+                python = torch_python if side == "PyTorch" and torch_python else sys.executable
+                ended[side] = _run_side(side, job, python, timeout_s, advance)
+        outcomes: list[Outcome] = []
+        for number, recipe in enumerate(recipes):
+            captures = [
+                _read(target / str(number), ended[side].get(number))
+                for side, target in (("PyTorch", reference), ("MindSpore", candidate))
+            ]
+            outcomes += _judge(recipe, *captures)
+        return outcomes
+
+
+def _run_side(side: str, job: Job, python: str, timeout_s: float, advance: Callable[[int], None]) -> dict[int, str]:
+    """Runs a side to the end of its list, again after each death; why the recipes that killed it ended, by number."""
+    job.out.mkdir()
+    path = job.out / "job.json"
+    job.write(path)
+    package = Path(__file__).parents[3]
+    ended: dict[int, str] = {}
+    total = len(job.recipes)
+    while True:
+        before = _started(job.out)
+        outcome = run([python, "-m", SIDES[side], str(path)], timeout_s, {"PYTHONPATH": str(package)})
+        now = _started(job.out)
+        advance(now - before)
+        if outcome.returncode == 0:
+            return ended
+        if now == before:
+            raise UserError(f"{side} cannot be run for the comparison: {outcome.reason()}")
+        ended[now - 1] = outcome.reason()
+        if now == total:
+            return ended
+
+
+def _started(out: Path) -> int:
+    return sum(entry.is_dir() for entry in out.iterdir())
+
+
+def _read(folder: Path, ended: str | None) -> Capture:
+    if not (folder / MANIFEST).is_file():
+        return Capture(folder, {}, {}, {"build": ended or "the side did not get here"})
+    capture = Capture.read(folder)
+    if ended is not None:
+        missing = [stage for stage in STAGES if stage not in capture.stages and stage not in capture.errors]
+        if missing:
+            capture.errors[missing[0]] = ended
+    return capture
+
+
+def _judge(recipe: Recipe, reference: Capture, candidate: Capture) -> list[Outcome]:
+    """Stage by stage; what the reference cannot do is `could not run` and no fault of the conversion."""
+    outcomes: list[Outcome] = []
+    for stage in STAGES:
+        if stage == "modules":
+            continue  # recorded to say where a forward difference begins
+        if stage in reference.errors or stage not in reference.stages:
+            reason = reference.errors.get(stage, "PyTorch did not get here")
+            outcomes.append(Outcome(recipe, stage, Verdict.COULD_NOT_RUN, f"PyTorch: {reason}"))
+            break
+        if stage in candidate.errors or stage not in candidate.stages:
+            outcomes.append(Outcome(recipe, stage, Verdict.FAIL, candidate.errors.get(stage, "no result")))
+            break
+        outcome = _compared(recipe, stage, reference, candidate)
+        outcomes.append(outcome)
+        if outcome.verdict is not Verdict.PASS and stage != "weights":
+            break
+    return outcomes
+
+
+def _compared(recipe: Recipe, stage: str, reference: Capture, candidate: Capture) -> Outcome:
+    if stage == "build":
+        return Outcome(recipe, stage, Verdict.PASS, "built in both", 1)
+    if stage == "weights":
+        return _weights(recipe, reference, candidate)
+    bound = TOLERANCES[stage]
+    differences: list[Difference] = []
+    problem = ""
+    with reference.reader(stage) as want, candidate.reader(stage) as have:
+        names, given = reference.names(stage), set(candidate.names(stage))
+        for name in names:
+            if name not in given:
+                if stage == "gradients" and not want(name).any():
+                    continue  # torch made zeros where MindSpore saw no path at all
+                problem = problem or f"{name} is missing in MindSpore"
+                continue
+            differences.append(compare(name, want(name), have(name)))
+        for name in sorted(given - set(names)):
+            # a parameter that the loss does not reach: torch gives nothing, MindSpore zeros
+            if stage != "gradients" or have(name).any():
+                problem = problem or f"{name} exists in MindSpore only"
+    bad = [d for d in differences if not _within(d, bound)]
+    worst = max((d.relative for d in differences if np.isfinite(d.relative)), default=0.0)
+    if bad:
+        first = bad[0]
+        problem = f"{first.name}: {first.problem or f'relative {first.relative:.2g}, {first.where()}'}"
+    if problem:
+        if stage == "forward":
+            problem += _first_divergence(reference, candidate)
+        return Outcome(recipe, stage, Verdict.FAIL, problem, len(differences), worst)
+    if not differences:
+        return Outcome(recipe, stage, Verdict.FAIL, "nothing to compare", 0)
+    return Outcome(recipe, stage, Verdict.PASS, f"{len(differences)} tensors", len(differences), worst)
+
+
+def _within(difference: Difference, bound: float) -> bool:
+    if difference.problem is not None:
+        return difference.problem.startswith("nothing to compare")
+    return difference.differing == 0 or (difference.relative <= bound and difference.element <= bound * ELEMENT)
+
+
+def _weights(recipe: Recipe, reference: Capture, candidate: Capture) -> Outcome:
+    names, given = reference.names("weights"), candidate.names("weights")
+    problems = [f"{name} is missing in MindSpore" for name in names if name not in set(given)]
+    problems += [f"{name} exists in MindSpore only" for name in given if name not in set(names)]
+    with reference.reader("weights") as want, candidate.reader("weights") as have:
+        for name in sorted(set(names) & set(given)):
+            if want(name).shape != have(name).shape:
+                problems.append(f"{name} is {list(want(name).shape)} in PyTorch, {list(have(name).shape)} in MindSpore")
+    if problems:
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        return Outcome(recipe, "weights", Verdict.FAIL, problems[0] + more, len(names))
+    return Outcome(recipe, "weights", Verdict.PASS, f"{len(names)} names and shapes", max(len(names), 1))
+
+
+def _first_divergence(reference: Capture, candidate: Capture) -> str:
+    """Which submodule's output differs first, in the order in which PyTorch finished them."""
+    if "modules" not in reference.stages or "modules" not in candidate.stages:
+        return ""
+    given = set(candidate.names("modules"))
+    with reference.reader("modules") as want, candidate.reader("modules") as have:
+        for name in reference.names("modules"):
+            if name in given and not _within(compare(name, want(name), have(name)), TOLERANCES["forward"]):
+                return f"; the first module that differs is {name.rpartition('[')[0]}"
+    return "; no submodule differs, so it is in the module's own code"

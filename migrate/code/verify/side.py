@@ -1,0 +1,151 @@
+"""What both sides of a verification do alike: find the tensors of an output, make a loss, say where it failed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from migrate.captures.store import CaptureWriter, first_line
+from migrate.code.verify.recipes import Job, Recipe, generator
+
+STAGES = ("build", "weights", "forward", "modules", "gradients", "training")
+LARGEST_STEP = 0.05  # length of an update step: descent by the gradient, scaled down to norm one
+LOSS = "loss"
+
+
+class Framework(Protocol):
+    """The verbs of one framework; see `torch_side` and `mindspore_side`."""
+
+    @property
+    def tensor(self) -> type: ...
+
+    def seed(self, value: int) -> None: ...
+    def versions(self) -> dict[str, str]: ...
+    def from_numpy(self, values: np.ndarray) -> Any: ...
+    def to_numpy(self, value: Any) -> np.ndarray: ...
+    def set_mode(self, module: Any, training: bool) -> None: ...
+    def weights(self, module: Any, reference: Path | None) -> dict[str, np.ndarray]: ...
+    def without_gradients(self, call: Callable[[], Any]) -> Any: ...
+    def watch(self, module: Any, record: Callable[[str, Any], None]) -> Callable[[], None]: ...
+    def gradients(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, np.ndarray]]: ...
+    def step(self, module: Any, loss: Callable[[], Any], length: float) -> float: ...
+
+
+def leaves(value: Any, tensor: type, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Tensors inside an output, with dotted paths: through mappings, sequences, named tuples and dataclasses."""
+    if isinstance(value, tensor):
+        yield path or "output", value
+        return
+    if isinstance(value, Mapping):
+        items = [(str(key), item) for key, item in value.items()]
+    elif hasattr(value, "_fields"):
+        items = [(name, getattr(value, name)) for name in value._fields]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = [(item.name, getattr(value, item.name)) for item in dataclasses.fields(value)]
+    elif isinstance(value, list | tuple):
+        items = [(str(i), item) for i, item in enumerate(value)]
+    else:
+        return
+    for name, item in items:
+        yield from leaves(item, tensor, f"{path}.{name}" if path else name)
+
+
+def run(framework: Framework, job: Job) -> None:
+    """Runs every recipe of a job; prints the number of each when it begins, so that a death is charged to it."""
+    sys.path.insert(0, str(job.root))
+    for number, recipe in enumerate(job.recipes):
+        folder = job.out / str(number)
+        if folder.exists():
+            continue  # an earlier process got this far
+        folder.mkdir(parents=True)
+        writer = CaptureWriter(folder, framework.versions(), describe=lambda error: _where(error, job.root))
+        reference = None if job.reference is None else job.reference / str(number)
+        _run_recipe(framework, job, recipe, writer, reference)
+
+
+def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureWriter, reference: Path | None) -> None:
+    module: Any = None
+    with writer.stage("build"):
+        framework.seed(job.seed)
+        module = _build(recipe)
+        framework.set_mode(module, recipe.training)
+    if module is None:
+        return
+    with writer.stage("weights") as tensors:
+        tensors.update(framework.weights(module, reference))
+    positional, keywords = recipe.arguments()
+    tensor = framework.from_numpy
+    args = [tensor(value) if isinstance(value, np.ndarray) else value for value in positional]
+    kwargs = {key: tensor(value) if isinstance(value, np.ndarray) else value for key, value in keywords.items()}
+    target = module if recipe.method is None else getattr(module, recipe.method)
+
+    def call() -> Any:
+        framework.seed(job.seed)
+        return target(*args, **kwargs)
+
+    def loss() -> Any:
+        return _loss(framework, recipe, call())
+
+    with writer.stage("forward") as tensors:
+        output = framework.without_gradients(call)
+        tensors.update({path: framework.to_numpy(leaf) for path, leaf in leaves(output, framework.tensor)})
+        if not tensors:
+            raise ValueError(f"the output holds no tensor: {type(output).__name__}")
+    if "forward" not in writer.body["stages"]:
+        return
+    with writer.stage("modules") as tensors:
+        calls: dict[str, int] = {}
+
+        def record(name: str, value: Any) -> None:
+            calls[name] = calls.get(name, 0) + 1
+            for path, leaf in leaves(value, framework.tensor):
+                tensors[f"{name}[{calls[name]}].{path}"] = framework.to_numpy(leaf).copy()
+
+        stop = framework.watch(module, record)
+        try:
+            framework.without_gradients(call)
+        finally:
+            stop()
+    with writer.stage("gradients") as tensors:
+        value, gradients = framework.gradients(module, loss)
+        tensors.update({LOSS: np.array([value]), **gradients})
+    if "gradients" in writer.body["stages"]:
+        with writer.stage("training") as tensors:
+            tensors[LOSS] = np.array([framework.step(module, loss, LARGEST_STEP) for _ in range(job.steps)])
+
+
+def _build(recipe: Recipe) -> Any:
+    namespace = vars(importlib.import_module(recipe.module))
+    return eval(recipe.build, dict(namespace))
+
+
+def _loss(framework: Framework, recipe: Recipe, output: Any) -> Any:
+    found = dict(leaves(output, framework.tensor))
+    if recipe.loss is not None:
+        return found[recipe.loss]
+    total: Any = None
+    for path, leaf in found.items():
+        if "float" not in str(leaf.dtype).lower():
+            continue
+        weights = generator(f"loss {path}").standard_normal(tuple(leaf.shape))
+        part = (leaf * framework.from_numpy(weights.astype(np.float32)).to(leaf.dtype)).mean()
+        total = part if total is None else total + part
+    if total is None:
+        raise ValueError("the output holds no floating point tensor to differentiate")
+    return total
+
+
+def _where(error: Exception, root: Path) -> str:
+    """The exception, with the last line of the repository that it passed through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(root))]
+    text = first_line(error)
+    if not frames:
+        return text
+    return f"{Path(frames[-1].filename).relative_to(root).as_posix()}:{frames[-1].lineno}: {text}"
