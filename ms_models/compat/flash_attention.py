@@ -15,6 +15,11 @@ _SIZE = 2048
 _FROM_TOP_LEFT = 2
 """The kernel's word (`sparse_mode`) for a triangle whose corner is the first query and the first key."""
 
+_WIDTH_STEP, _MOST_WIDTH, _MOST_HEADS = 16, 512, 256
+"""Widths are multiples of the first number up to the second (documentation of `ops.flash_attention_score`)."""
+
+_WIDEST, _MOST_HEADS = 512, 256
+
 
 def scaled_dot_product_attention(
     query: Tensor,
@@ -48,11 +53,13 @@ def scaled_dot_product_attention(
 
 
 def _fits(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
-    """Whether the kernel takes these tensors: half precision, `[batch, heads, length, width]`, one width."""
+    """Whether the kernel takes these tensors: half precision, `[batch, heads, length, width]`, one width, a multiple of 16."""
     half = query.dtype in (ms.float16, ms.bfloat16) and query.dtype == key.dtype == value.dtype
     if not (accelerator_available() and half and query.ndim == key.ndim == value.ndim == 4):
         return False
     if key.shape != value.shape or query.shape[0] != key.shape[0] or query.shape[-1] != key.shape[-1]:
         return False
-    heads, shared = query.shape[1], key.shape[1]
+    heads, shared, width = query.shape[1], key.shape[1], query.shape[-1]
+    if width % _WIDTH_STEP or width > _MOST_WIDTH or heads > _MOST_HEADS:
+        return False
     return heads == shared or (enable_gqa and heads % shared == 0)

@@ -75,6 +75,12 @@ def test_plain_for_what_the_kernel_does_not_promise() -> None:
     compare([array[0] for array in tensors()], is_causal=True)
     query, key, value = tensors()
     compare([query, key, value[..., :8].copy()])
+    compare([array[..., :8].copy() for array in tensors()])
+    compare([np.tile(array, 33) for array in tensors((2, 2))])
+    compare([np.tile(array, (1, 65, 1, 1)) for array in tensors((2, 2))])
+    compare([array[..., :8].copy() for array in tensors()])
+    compare([np.tile(array, (1, 1, 1, 33)) for array in tensors()], scale=0.01)  # 528 wide
+    compare([np.tile(array, (1, 65, 1, 1)) for array in tensors()])  # 260 heads
     assert not CALLS
 
 
