@@ -18,8 +18,6 @@ _FROM_TOP_LEFT = 2
 _WIDTH_STEP, _MOST_WIDTH, _MOST_HEADS = 16, 512, 256
 """Widths are multiples of the first number up to the second (documentation of `ops.flash_attention_score`)."""
 
-_WIDEST, _MOST_HEADS = 512, 256
-
 
 def scaled_dot_product_attention(
     query: Tensor,
@@ -53,7 +51,7 @@ def scaled_dot_product_attention(
 
 
 def _fits(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
-    """Whether the kernel takes these tensors: half precision, `[batch, heads, length, width]`, one width, a multiple of 16."""
+    """Whether the kernel takes these tensors: half precision, `[batch, heads, length, width]`, one width."""
     half = query.dtype in (ms.float16, ms.bfloat16) and query.dtype == key.dtype == value.dtype
     if not (accelerator_available() and half and query.ndim == key.ndim == value.ndim == 4):
         return False
