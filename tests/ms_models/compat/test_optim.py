@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ms_models.compat import optim, schedulers
+from ms_models.compat import optim, optim_adam, optim_matrices, optim_signs, optim_squares, schedulers
 from ms_models.compat.gradients import clip_grad_norm, clip_grad_norm_
 
 SHAPES = [(5, 4), (4,), (3, 2, 2), ()]
@@ -33,6 +33,20 @@ KINDS = (
     + [("Adam", {"lr": 0.1, "weight_decay": 0.2}), ("Adam", {"lr": 0.02, "betas": (0.5, 0.9)})]
     + [("SGD", options) for options in SGD]
 )
+FAMILY = [
+    ("Adam", {"lr": 0.05, "amsgrad": True}),
+    ("NAdam", {"lr": 0.05, "momentum_decay": 0.02}),
+    ("NAdam", {"lr": 0.05, "decoupled_weight_decay": True, "maximize": True}),
+    ("RAdam", {"lr": 0.05, "betas": (0.8, 0.95)}),
+    ("Adamax", {"lr": 0.05}),
+    ("RMSprop", {"lr": 0.02, "momentum": 0.8, "centered": True}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.3}),
+    ("Adadelta", {"lr": 0.5}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.2, "t0": 3}),
+    ("Rprop", {"lr": 0.1, "step_sizes": (0.05, 0.3)}),
+    ("Adafactor", {"lr": 0.1, "d": 1.2}),
+]
+MODULES = (optim, optim_adam, optim_squares, optim_signs, optim_matrices)
 
 
 def values(seed: int) -> list[np.ndarray[Any, Any]]:
@@ -51,7 +65,7 @@ def pair(kind: str, **options: Any) -> tuple[Any, Any, list[torch.nn.Parameter],
 
     return (
         getattr(torch.optim, kind)(groups(theirs), **options),
-        getattr(optim, kind)(groups(ours), **options),
+        next(getattr(m, kind) for m in MODULES if hasattr(m, kind))(groups(ours), **options),
         theirs,
         ours,
     )
@@ -72,7 +86,7 @@ def close(theirs: list[torch.nn.Parameter], ours: list[ms.Parameter], rtol: floa
     return all(np.allclose(t.detach().numpy(), o.asnumpy(), rtol=rtol, atol=atol) for t, o in pairs)
 
 
-@pytest.mark.parametrize(("kind", "options"), KINDS, ids=lambda v: v if isinstance(v, str) else "-".join(v))
+@pytest.mark.parametrize(("kind", "options"), KINDS + FAMILY, ids=lambda v: v if isinstance(v, str) else "-".join(v))
 def test_ten_steps(kind: str, options: dict[str, Any]) -> None:
     torch_optimizer, optimizer, theirs, ours = pair(kind, **options)
     for step in range(10):
@@ -104,7 +118,7 @@ def test_a_wrong_decay_is_noticed() -> None:
     assert not close(theirs, ours)
 
 
-@pytest.mark.parametrize(("kind", "options"), KINDS[1:2] + KINDS[-2:], ids=["AdamW", "SGD", "SGD-nesterov"])
+@pytest.mark.parametrize(("kind", "options"), KINDS[1:2] + KINDS[-2:] + FAMILY, ids=repr)
 def test_state_from_torch_and_back(kind: str, options: dict[str, Any]) -> None:
     torch_optimizer, optimizer, theirs, ours = pair(kind, **options)
     for step in range(3):
@@ -146,6 +160,85 @@ def to_torch(value: Any, template: Any) -> Any:
         pairs = zip(value, template or [None] * len(value), strict=True)
         return [to_torch(item, part) for item, part in pairs]
     return value
+
+
+def test_muon() -> None:
+    """Newton-Schulz steps in bfloat16: the order of sums shows in the last of 8 bits, a few times over."""
+    shapes = [(6, 4), (3, 8)]
+    rng = np.random.default_rng(0)
+    starts = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    for options in ({"lr": 0.1}, {"lr": 0.1, "nesterov": False, "adjust_lr_fn": "match_rms_adamw", "momentum": 0.5}):
+        theirs = [torch.nn.Parameter(torch.tensor(v)) for v in starts]
+        ours = [ms.Parameter(ms.Tensor(v), name=f"m{i}") for i, v in enumerate(starts)]
+        reference, optimizer = torch.optim.Muon(theirs, **options), optim_matrices.Muon(ours, **options)
+        for _ in range(5):
+            grads = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+            for parameter, gradient in zip(theirs, grads, strict=True):
+                parameter.grad = torch.tensor(gradient)
+            reference.step()
+            optimizer([ms.Tensor(g) for g in grads])
+        assert close(theirs, ours, rtol=0, atol=5 * 0.1 * 2 * 2**-6)
+        moved = [np.abs(t.detach().numpy() - s).max() for t, s in zip(theirs, starts, strict=True)]
+        assert min(moved) > 0.05  # so that the bound says something
+        for a, b in zip(reference.state.values(), optimizer.state.values(), strict=True):
+            assert np.allclose(a["momentum_buffer"].numpy(), b["momentum_buffer"].asnumpy(), rtol=RTOL, atol=ATOL)
+
+
+def test_lion_is_the_sign_of_two_averages() -> None:
+    """Against the definition (Chen et al., 2023, program 1) in float64, with its decoupled decay."""
+    for scaled in (False, True):
+        start = values(0)[0]
+        parameter = ms.Parameter(ms.Tensor(start), name="p")
+        optimizer = optim_signs.Lion(
+            [parameter], lr=0.01, betas=(0.8, 0.95), weight_decay=0.2, decoupled_weight_decay=scaled
+        )
+        expected, momentum = start.astype(np.float64), np.zeros(start.shape)
+        for step in range(6):
+            gradient = values(step + 1)[0].astype(np.float64)
+            rate = 0.01 * (1 - step / 10)
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer([ms.Tensor(gradient.astype(np.float32))])
+            decay = 0.2 * rate / (0.01 if scaled else 1.0)
+            expected = expected * (1 - decay) - rate * np.sign(0.8 * momentum + 0.2 * gradient)
+            momentum = 0.95 * momentum + 0.05 * gradient
+        assert np.allclose(parameter.asnumpy(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_step_calls_the_closure_first() -> None:
+    parameter = ms.Parameter(ms.Tensor([1.0]), name="p")
+
+    def closure() -> float:
+        parameter.grad = ms.Tensor([2.0])
+        return 7.0
+
+    assert optim.SGD([parameter], lr=0.25).step(closure) == 7.0
+    assert parameter.asnumpy() == 0.5
+
+
+def test_an_optimizer_of_the_user() -> None:
+    """One that keeps its own state, as torch's documentation shows it."""
+
+    class Counting(optim.Optimizer):
+        def __init__(self, params: Any, lr: float) -> None:
+            super().__init__(params, {"lr": lr})
+
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state = self.state[p]
+                    if len(state) == 0:
+                        state["step"], state["seen"] = 0, ms.ops.zeros_like(p)
+                    state["step"] += 1
+                    state["seen"] += p.grad
+
+    parameter = ms.Parameter(ms.Tensor([1.0]), name="p")
+    parameter.grad = ms.Tensor([2.0])
+    optimizer, other = Counting([parameter], 0.1), Counting([parameter], 0.1)
+    optimizer.step()
+    other.load_state_dict(optimizer.state_dict())
+    other.step()
+    assert other.state[parameter]["step"] == 2 and other.state[parameter]["seen"].asnumpy() == 4.0
+    assert optimizer.state[parameter]["seen"].asnumpy() == 2.0
 
 
 def test_own_state_continues_exactly() -> None:
@@ -199,7 +292,10 @@ def test_bad_arguments() -> None:
     wrong: list[Callable[[], object]] = [
         lambda: optim.AdamW([]),
         lambda: optim.AdamW([parameter], lr=-1.0),
-        lambda: optim.AdamW([parameter], amsgrad=True),
+        lambda: optim.AdamW([parameter], betas=(1.0, 0.9)),
+        lambda: optim_signs.Rprop([parameter], etas=(1.2, 0.5)),
+        lambda: optim_matrices.Adafactor([parameter], d=0.5),
+        lambda: optim_matrices.Muon([parameter]),
         lambda: optim.AdamW([{"params": [parameter]}, {"params": [parameter]}]),
         lambda: optim.SGD([parameter], nesterov=True),
         lambda: optim.AdamW([parameter])([]),

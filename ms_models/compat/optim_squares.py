@@ -1,4 +1,4 @@
-"""RMSprop, Adagrad, Adadelta and Adamax with torch's arithmetic."""
+"""RMSprop, Adagrad and Adadelta: gradients over the root of their squares, with torch's arithmetic."""
 
 from __future__ import annotations
 
@@ -7,18 +7,7 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, ops
 
-from .optim import Optimizer
-
-
-def _checked(**settings: float) -> None:
-    for name, value in settings.items():
-        if value < 0:
-            raise ValueError(f"Invalid {name} value: {value}")
-
-
-def _decayed(parameter: Parameter, gradient: Tensor, group: dict[str, Any]) -> Tensor:
-    decay = float(group["weight_decay"])
-    return gradient + parameter * decay if decay else gradient
+from .optimizer import Optimizer, check_settings
 
 
 class RMSprop(Optimizer):
@@ -36,15 +25,16 @@ class RMSprop(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        _checked(lr=lr, alpha=alpha, epsilon=eps, weight_decay=weight_decay, momentum=momentum)
-        self._names = ("square_avg", *["momentum_buffer"] * bool(momentum), *["grad_avg"] * centered)
+        check_settings(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
         settings = {"lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered}
         super().__init__(params, {**settings, "weight_decay": weight_decay, "maximize": maximize})
 
-    def _update(self, parameter: Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self._state(parameter)
-        state["step"] += 1
-        gradient = _decayed(parameter, gradient, group)
+    def _start(self, parameter: Parameter, group: dict[str, Any]) -> dict[str, Any]:
+        names = ["square_avg", *["momentum_buffer"] * bool(group["momentum"]), *["grad_avg"] * bool(group["centered"])]
+        return {name: ops.zeros_like(parameter) for name in names}
+
+    def _update(self, parameter: Parameter, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        gradient = self._decayed(parameter, gradient, group)
         alpha = float(group["alpha"])
         square = state["square_avg"] * alpha + gradient * gradient * (1 - alpha)
         ops.assign(state["square_avg"], square)
@@ -62,8 +52,6 @@ class RMSprop(Optimizer):
 class Adagrad(Optimizer):
     """Gradient over the root of the sum of its squares (Duchi et al., 2011)."""
 
-    _names = ("sum",)
-
     def __init__(
         self,
         params: Iterable[Any],
@@ -75,21 +63,19 @@ class Adagrad(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        _checked(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, epsilon=eps)
+        check_settings(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, eps=eps)
         settings = {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}
         start = {"initial_accumulator_value": initial_accumulator_value}
         super().__init__(params, {**settings, **start, "maximize": maximize})
 
-    def _update(self, parameter: Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self._state(parameter)
-        gradient = _decayed(parameter, gradient, group)
-        before = state["sum"]
-        if state["step"] == 0:
-            before = before + float(group["initial_accumulator_value"])
-        total = before + gradient * gradient
+    def _start(self, parameter: Parameter, group: dict[str, Any]) -> dict[str, Any]:
+        return {"sum": ops.full_like(parameter, float(group["initial_accumulator_value"]))}
+
+    def _update(self, parameter: Parameter, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        gradient = self._decayed(parameter, gradient, group)
+        total = state["sum"] + gradient * gradient
         ops.assign(state["sum"], total)
-        rate = float(group["lr"]) / (1 + state["step"] * float(group["lr_decay"]))
-        state["step"] += 1
+        rate = float(group["lr"]) / (1 + (state["step"] - 1) * float(group["lr_decay"]))
         ops.assign(parameter, parameter - gradient / (ops.sqrt(total) + float(group["eps"])) * rate)
 
 
@@ -108,49 +94,15 @@ class Adadelta(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        _checked(lr=lr, rho=rho, epsilon=eps, weight_decay=weight_decay)
+        check_settings(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay)
         settings = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "maximize": maximize})
 
-    def _update(self, parameter: Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self._state(parameter)
-        state["step"] += 1
-        gradient = _decayed(parameter, gradient, group)
+    def _update(self, parameter: Parameter, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        gradient = self._decayed(parameter, gradient, group)
         rho, eps = float(group["rho"]), float(group["eps"])
         square = state["square_avg"] * rho + gradient * gradient * (1 - rho)
         ops.assign(state["square_avg"], square)
         delta = ops.sqrt(state["acc_delta"] + eps) / ops.sqrt(square + eps) * gradient
         ops.assign(state["acc_delta"], state["acc_delta"] * rho + delta * delta * (1 - rho))
         ops.assign(parameter, parameter - delta * float(group["lr"]))
-
-
-class Adamax(Optimizer):
-    """Adam with the largest gradient in place of the mean square (Kingma and Ba, 2015)."""
-
-    _names = ("exp_avg", "exp_inf")
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        _checked(lr=lr, epsilon=eps, weight_decay=weight_decay)
-        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**settings, "maximize": maximize})
-
-    def _update(self, parameter: Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self._state(parameter)
-        state["step"] += 1
-        gradient = _decayed(parameter, gradient, group)
-        beta1, beta2 = (float(b) for b in group["betas"])
-        mean = state["exp_avg"] * beta1 + gradient * (1 - beta1)
-        ops.assign(state["exp_avg"], mean)
-        largest = ops.maximum(state["exp_inf"] * beta2, ops.abs(gradient) + float(group["eps"]))
-        ops.assign(state["exp_inf"], largest)
-        rate = float(group["lr"]) / (1 - beta1 ** state["step"])
-        ops.assign(parameter, parameter - mean / largest * rate)
