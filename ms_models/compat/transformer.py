@@ -1,107 +1,38 @@
-"""MultiheadAttention and the encoder of `torch.nn.Transformer`, with torch's parameter names and initial values."""
+"""The layers, encoder, decoder and whole of `torch.nn.Transformer`, with torch's parameter names and initial values."""
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 
 from . import init
 from .containers import ModuleList
-from .layers import Dropout, Linear, dropout
+from .layers import Dropout, Linear
 from .module import Module
+from .multihead_attention import MultiheadAttention
 from .normalization import LayerNorm
 
-
-class MultiheadAttention(Module):
-    """Attention with one fused input projection `[3 embed, embed]` (Vaswani et al., 2017)."""
-
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        batch_first: bool = False,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        if embed_dim % num_heads:
-            raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
-        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout, self.batch_first = dropout, batch_first
-        self.in_proj_weight = Parameter(init.empty((3 * embed_dim, embed_dim), dtype))
-        self.register_parameter("in_proj_bias", Parameter(init.empty((3 * embed_dim,), dtype)) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
-        init.xavier_uniform_(self.in_proj_weight)
-        if bias:
-            init.zeros_(self.out_proj.bias)
-
-    def construct(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None = None,
-        need_weights: bool = True,
-        attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attention of `query` `[L, N, E]` to `key` and `value` `[S, N, E]`, or `[N, L, E]` with `batch_first`.
-
-        Args:
-            query: unbatched `[L, E]` as well.
-            key: as `query`.
-            value: as `query`.
-            key_padding_mask: `[N, S]`; True, or what is added to the scores, hides a key.
-            need_weights: also return the weights.
-            attn_mask: `[L, S]` or `[N * heads, L, S]`; True, or what is added to the scores, hides a pair.
-            average_attn_weights: weights as the mean over heads `[N, L, S]` instead of `[N, heads, L, S]`.
-            is_causal: a hint that `attn_mask` is causal; the mask itself decides.
-        """
-        if is_causal and attn_mask is None:
-            raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
-        batched = query.ndim == 3
-        if not batched:
-            query, key, value = query.expand_dims(1), key.expand_dims(1), value.expand_dims(1)
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask.expand_dims(0)
-        elif self.batch_first:
-            query, key, value = query.swapaxes(0, 1), key.swapaxes(0, 1), value.swapaxes(0, 1)
-        q, k, v = (self._heads(x, number) for number, x in enumerate((query, key, value)))
-        scores = ops.matmul(q / math.sqrt(self.head_dim), k.swapaxes(-2, -1))
-        if attn_mask is not None:
-            full = attn_mask if attn_mask.ndim == 2 else attn_mask.reshape(scores.shape)
-            scores = _hidden(scores, full)
-        if key_padding_mask is not None:
-            scores = _hidden(scores, key_padding_mask.expand_dims(1).expand_dims(1))
-        weights = dropout(ops.softmax(scores, -1), self.dropout, self.training)
-        joined = ops.matmul(weights, v).transpose(2, 0, 1, 3).reshape(query.shape)
-        output = self.out_proj(joined)
-        output = output.squeeze(1) if not batched else output.swapaxes(0, 1) if self.batch_first else output
-        if not need_weights:
-            return output, None
-        weights = weights.mean(1) if average_attn_weights else weights
-        return output, weights if batched else weights.squeeze(0)
-
-    def _heads(self, x: Tensor, number: int) -> Tensor:
-        """`[L, N, E]` to `[N, heads, L, E / heads]` by projection `number` of query, key, value."""
-        rows = slice(number * self.embed_dim, (number + 1) * self.embed_dim)
-        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
-        projected = ops.dense(x, self.in_proj_weight[rows], bias)
-        return projected.reshape((*x.shape[:2], self.num_heads, self.head_dim)).transpose(1, 2, 0, 3)
+Activation = str | Callable[[Tensor], Tensor]
 
 
-def _hidden(scores: Tensor, mask: Tensor) -> Tensor:
-    return scores.masked_fill(mask, float("-inf")) if mask.dtype == ms.bool_ else scores + mask
+def _activation(given: Activation) -> Any:
+    if not isinstance(given, str):
+        return given
+    if given not in ("relu", "gelu"):
+        raise RuntimeError(f"activation should be relu/gelu, not {given}")
+    return ops.relu if given == "relu" else _gelu
 
 
-class TransformerEncoderLayer(Module):
-    """Self-attention and feed-forward network, each with dropout, residual and norm."""
+def _gelu(x: Tensor) -> Tensor:
+    return ops.gelu(x, approximate="none")
+
+
+class _Layer(Module):
+    """What both layers share: self-attention, the feed-forward network and their norms."""
 
     def __init__(
         self,
@@ -109,7 +40,7 @@ class TransformerEncoderLayer(Module):
         nhead: int,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: str | Callable[[Tensor], Tensor] = "relu",
+        activation: Activation = "relu",
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
         norm_first: bool = False,
@@ -117,17 +48,34 @@ class TransformerEncoderLayer(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first, dtype)
+        attention = {"dropout": dropout, "bias": bias, "batch_first": batch_first, "dtype": dtype}
+        norm = {"eps": layer_norm_eps, "bias": bias, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, **attention)
+        self._add_attention(d_model, nhead, attention)
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, dtype=dtype)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
+        self.norm1, self.norm2 = LayerNorm(d_model, **norm), LayerNorm(d_model, **norm)
+        self._add_norm(d_model, norm)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-        if isinstance(activation, str) and activation not in ("relu", "gelu"):
-            raise RuntimeError(f"activation should be relu/gelu, not {activation}")
-        self.activation: Any = {"relu": ops.relu, "gelu": _gelu}.get(activation, activation)  # type: ignore[arg-type]
+        self.activation = _activation(activation)
+
+    def _add_attention(self, d_model: int, nhead: int, options: dict[str, Any]) -> None:
+        """Another attention, after the first one in the order of the parameters."""
+
+    def _add_norm(self, d_model: int, options: dict[str, Any]) -> None:
+        """Another norm, after the first two."""
+
+    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
+        return self.dropout1(self.self_attn(x, x, x, padding, False, mask, True, is_causal)[0])
+
+    def _network(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self-attention and feed-forward network, each with dropout, residual and norm."""
 
     def construct(
         self,
@@ -138,16 +86,48 @@ class TransformerEncoderLayer(Module):
     ) -> Tensor:
         x = src
         if self.norm_first:
-            x = x + self._attend(self.norm1(x), src_mask, src_key_padding_mask)
-            return x + self._feed(self.norm2(x))
-        x = self.norm1(x + self._attend(x, src_mask, src_key_padding_mask))
-        return self.norm2(x + self._feed(x))
+            x = x + self._attend(self.norm1(x), src_mask, src_key_padding_mask, is_causal)
+            return x + self.dropout2(self._network(self.norm2(x)))
+        x = self.norm1(x + self._attend(x, src_mask, src_key_padding_mask, is_causal))
+        return self.norm2(x + self.dropout2(self._network(x)))
 
-    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
-        return self.dropout1(self.self_attn(x, x, x, padding, False, mask)[0])
 
-    def _feed(self, x: Tensor) -> Tensor:
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+class TransformerDecoderLayer(_Layer):
+    """Self-attention, attention to the encoder's output and feed-forward network, each with dropout, residual, norm."""
+
+    def _add_attention(self, d_model: int, nhead: int, options: dict[str, Any]) -> None:
+        self.multihead_attn = MultiheadAttention(d_model, nhead, **options)
+
+    def _add_norm(self, d_model: int, options: dict[str, Any]) -> None:
+        self.norm3 = LayerNorm(d_model, **options)
+        self.dropout3 = Dropout(self.dropout.p)
+
+    def construct(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        x = tgt
+        first = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        second = (memory, memory_mask, memory_key_padding_mask, memory_is_causal)
+        if self.norm_first:
+            x = x + self._attend(self.norm1(x), *first)
+            x = x + self._attend_to(self.norm2(x), *second)
+            return x + self.dropout3(self._network(self.norm3(x)))
+        x = self.norm1(x + self._attend(x, *first))
+        x = self.norm2(x + self._attend_to(x, *second))
+        return self.norm3(x + self.dropout3(self._network(x)))
+
+    def _attend_to(
+        self, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool
+    ) -> Tensor:
+        return self.dropout2(self.multihead_attn(x, memory, memory, padding, False, mask, True, is_causal)[0])
 
 
 class TransformerEncoder(Module):
@@ -167,9 +147,118 @@ class TransformerEncoder(Module):
         is_causal: bool | None = None,
     ) -> Tensor:
         for layer in self.layers:
-            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=is_causal is True)
         return src if self.norm is None else self.norm(src)
 
 
-def _gelu(x: Tensor) -> Tensor:
-    return ops.gelu(x, approximate="none")
+class TransformerDecoder(Module):
+    """A stack of equal layers, all starting from the weights of `decoder_layer`."""
+
+    def __init__(self, decoder_layer: nn.Cell, num_layers: int, norm: nn.Cell | None = None) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def construct(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        for layer in self.layers:
+            tgt = layer(
+                tgt,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=tgt_is_causal is True,
+                memory_is_causal=memory_is_causal,
+            )
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """Encoder and decoder with a last norm each (Vaswani et al., 2017); matrices are drawn by `xavier_uniform_`."""
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = "relu",
+        custom_encoder: nn.Cell | None = None,
+        custom_decoder: nn.Cell | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        widths = (d_model, nhead, dim_feedforward, dropout)
+        layer = (*widths, activation, layer_norm_eps, batch_first, norm_first, bias, dtype)
+        if custom_encoder is None:
+            norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
+            custom_encoder = TransformerEncoder(TransformerEncoderLayer(*layer), num_encoder_layers, norm)
+        if custom_decoder is None:
+            norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
+            custom_decoder = TransformerDecoder(TransformerDecoderLayer(*layer), num_decoder_layers, norm)
+        self.encoder, self.decoder = custom_encoder, custom_decoder
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def construct(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """`src` `[S, N, E]` and `tgt` `[T, N, E]` (`[N, S, E]` with `batch_first`) to `[T, N, E]`."""
+        batch = 0 if self.batch_first else 1
+        if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise RuntimeError("the batch number of src and tgt must be equal")
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise RuntimeError("the feature number of src and tgt must be equal to d_model")
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
+        )
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, dtype: Any = None) -> Tensor:
+        """`[sz, sz]`: what is added to the scores so that a position sees itself and what is before it."""
+        return square_subsequent_mask(sz, dtype)
+
+
+def square_subsequent_mask(sz: int, dtype: Any = None) -> Tensor:
+    """`-inf` above the diagonal, 0 elsewhere, `[sz, sz]`."""
+    later = ops.logical_not(ops.tril(ops.ones((sz, sz), dtype=ms.bool_)))
+    return ops.zeros((sz, sz), dtype=dtype or ms.float32).masked_fill(later, float("-inf"))
