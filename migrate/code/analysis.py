@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,11 +25,15 @@ class FileAnalysis:
     tree: cst.Module
     resolver: Resolver
     types: FileTypes
-    positions: Mapping[cst.CSTNode, CodeRange]
+    wrapper: MetadataWrapper
+
+    @functools.cached_property
+    def _positions(self) -> Mapping[cst.CSTNode, CodeRange]:
+        return self.wrapper.resolve(PositionProvider)  # costs as much as parsing; only files with findings need it
 
     def line(self, node: cst.CSTNode) -> int:
         """Line of a node of the original tree, from 1."""
-        return int(self.positions[node].start.line)
+        return int(self._positions[node].start.line)
 
 
 @dataclass(frozen=True)
@@ -64,20 +69,15 @@ def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker =
     symbols = Symbols(table)
     tops: dict[str, ModuleSymbols] = {}
     resolvers: dict[str, Resolver] = {}
-    positions: dict[str, Mapping[cst.CSTNode, CodeRange]] = {}
     with track("resolving names", len(wrappers)) as advance:
         for source in project.sources:
             if source.module in wrappers:
                 wrapper = wrappers[source.module]
                 tops[source.module] = module_symbols(project, source, wrapper.module)
-                positions[source.module] = wrapper.resolve(PositionProvider)
                 resolvers[source.module] = Resolver(project, source, wrapper.resolve(ScopeProvider), tops)
                 advance(1)
     for module, wrapper in wrappers.items():
         collect(symbols, resolvers[module], wrapper.module)
     types, facts = infer(symbols, {m: (resolvers[m], w.module) for m, w in wrappers.items()})
-    files = {
-        m: FileAnalysis(resolvers[m].source, w.module, resolvers[m], types[m], positions[m])
-        for m, w in wrappers.items()
-    }
+    files = {m: FileAnalysis(resolvers[m].source, w.module, resolvers[m], types[m], w) for m, w in wrappers.items()}
     return Analysis(project, table, symbols, facts, files, unparsed)

@@ -9,6 +9,7 @@ import numpy as np
 
 from mappings.api import ApiTable
 from migrate.code.symbols import Symbols
+from migrate.code.walk import walk
 
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, np.ndarray, np.generic)
 _ELSEWHERE = frozenset(
@@ -34,33 +35,23 @@ def only_tensors_have(method: str, symbols: Symbols) -> bool:
 
 def used_as_tensors(function: cst.FunctionDef, symbols: Symbols) -> frozenset[str]:
     """Names on which a function calls a method that only tensors have; the caller asks about its parameters."""
-    finder = _Methods()
-    function.body.visit(finder)
     return frozenset(
         name
-        for name, methods in finder.called.items()
+        for name, methods in _methods_called(function).items()
         if not methods & _CONTAINER_METHODS and any(only_tensors_have(method, symbols) for method in methods)
     )
 
 
 def used_as_container(function: cst.FunctionDef) -> frozenset[str]:
     """Names on which a function calls a method of dicts and lists that tensors lack."""
-    finder = _Methods()
-    function.body.visit(finder)
-    return frozenset(name for name, methods in finder.called.items() if methods & _CONTAINER_METHODS)
+    return frozenset(name for name, methods in _methods_called(function).items() if methods & _CONTAINER_METHODS)
 
 
-class _Methods(cst.CSTVisitor):
-    """Method names called directly on plain names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.called: dict[str, set[str]] = {}
-
-    def visit_Call(self, node: cst.Call) -> None:
-        function = node.func
-        if isinstance(function, cst.Attribute) and isinstance(function.value, cst.Name):
-            self.called.setdefault(function.value.value, set()).add(function.attr.value)
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return False
+def _methods_called(function: cst.FunctionDef) -> dict[str, set[str]]:
+    """Method names called directly on plain names, functions inside left out."""
+    called: dict[str, set[str]] = {}
+    for node in walk(function.body, skip=(cst.FunctionDef,)):
+        function_name = node.func if isinstance(node, cst.Call) else None
+        if isinstance(function_name, cst.Attribute) and isinstance(function_name.value, cst.Name):
+            called.setdefault(function_name.value.value, set()).add(function_name.attr.value)
+    return called

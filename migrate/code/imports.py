@@ -14,12 +14,18 @@ import libcst as cst
 from migrate.code.context import FileContext, code_of
 from migrate.code.passes.leftovers import is_dropped
 from migrate.code.resolve import absolute, dotted
+from migrate.code.used_names import emitted_names, plain_names
 
 _ALIASES = {"mindspore.ops": "ops", "mindspore.nn": "nn", "mindspore.mint": "mint", "mindspore": "ms"}
 _DIRECT = {"backward_of", "moved"}
 """Functions of the helpers that read well alone."""
 _MARKER = "_msmigrate_imports_"
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+_Holders = (
+    cst.Module | cst.BaseSuite | cst.BaseCompoundStatement | cst.Else | cst.Finally | cst.ExceptHandler
+    | cst.ExceptStarHandler | cst.MatchCase
+)  # fmt: skip
+"""Nodes that hold statements; nothing else is entered when only statements matter."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +41,14 @@ class Finished:
 
 def finish_imports(context: FileContext, tree: cst.Module, keep: frozenset[str] = frozenset()) -> Finished:
     """Remove, shorten and place imports; names in `keep` (`common.F`) stay because other files still take them."""
-    emitted = _Emitted()
-    tree.visit(emitted)
-    pruner = _Pruner(context, _names(tree), keep)
+    pruner = _Pruner(context, plain_names(tree), keep)
     tree = _visited(tree, pruner)
+    emitted, lines = emitted_names(tree)
     plan = _Plan()
-    if emitted.names and context.counts.converted:
-        plan = _plan(emitted.names, _names(tree), pruner.removed)
-        tree = _visited(tree, _Shortener(plan.spelling))
-    helpers = frozenset(name.split(".")[1] for name in emitted.names if name.startswith("ms_compat."))
+    if emitted and context.counts.converted:
+        plan = _plan(emitted, plain_names(tree), pruner.removed)
+        tree = _visited(tree, _Shortener(plan.spelling, lines))
+    helpers = frozenset(name.split(".")[1] for name in emitted if name.startswith("ms_compat."))
     return Finished(_placed(tree, plan.lines()), helpers, frozenset(pruner.needs))
 
 
@@ -51,76 +56,6 @@ def _visited(tree: cst.Module, transformer: cst.CSTTransformer) -> cst.Module:
     result = tree.visit(transformer)
     assert isinstance(result, cst.Module)
     return result
-
-
-# -- which names a file uses
-class _NameCollector(cst.CSTVisitor):
-    """Every plain name: variables, parameters, definitions; not attributes, keywords of calls, or import statements."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-
-    def visit_Name(self, node: cst.Name) -> None:
-        self.found.add(node.value)
-
-    def visit_Attribute(self, node: cst.Attribute) -> bool:
-        node.value.visit(self)
-        return False
-
-    def visit_Arg(self, node: cst.Arg) -> bool:
-        node.value.visit(self)
-        return False
-
-    def visit_Import(self, node: cst.Import) -> bool:
-        return False
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        return False
-
-    def visit_Annotation(self, node: cst.Annotation) -> None:
-        # A quoted annotation uses its names as well.
-        if isinstance(node.annotation, cst.SimpleString):
-            text = str(node.annotation.evaluated_value)
-            self.found.update(
-                part for part in text.replace("[", ".").replace("]", ".").split(".") if part.isidentifier()
-            )
-
-
-class _ImportedNames(cst.CSTVisitor):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-
-    def visit_ImportAlias(self, node: cst.ImportAlias) -> None:
-        self.found.add(node.evaluated_alias or node.evaluated_name.split(".")[0])
-
-
-def _names(tree: cst.Module) -> set[str]:
-    collector = _NameCollector()
-    tree.visit(collector)
-    return collector.found
-
-
-class _Emitted(cst.CSTVisitor):
-    """Full dotted names of MindSpore and of the helpers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def visit_Attribute(self, node: cst.Attribute) -> bool:
-        name = dotted(node)
-        if name is None or name.split(".")[0] not in ("mindspore", "ms_compat"):
-            return True
-        self.names.add(name)
-        return False
-
-    def visit_Import(self, node: cst.Import) -> bool:
-        return False
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        return False
 
 
 # -- removal
@@ -133,6 +68,9 @@ class _Pruner(cst.CSTTransformer):
         self.needs: set[str] = set()
         self.removed: set[str] = set()
         self._marked = False
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return isinstance(node, _Holders)
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         body, rest = self._pruned(updated_node.body, top=True)
@@ -296,18 +234,16 @@ def _spell(plan: _Plan, name: str, taken: set[str], was_torch: set[str]) -> None
 
 
 class _Shortener(cst.CSTTransformer):
-    def __init__(self, spelling: dict[str, str]) -> None:
+    def __init__(self, spelling: dict[str, str], lines: set[cst.CSTNode]) -> None:
         super().__init__()
-        self.spelling = spelling
+        self.spelling, self.lines = spelling, lines
 
-    def visit_Attribute(self, node: cst.Attribute) -> bool:
-        return dotted(node) not in self.spelling
-
-    def visit_Import(self, node: cst.Import) -> bool:
-        return False
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        return False
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.SimpleStatementLine):
+            return node in self.lines
+        if isinstance(node, cst.Attribute):
+            return dotted(node) not in self.spelling
+        return not isinstance(node, cst.Import | cst.ImportFrom | cst.BaseParenthesizableWhitespace | cst.EmptyLine)
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         spelled = self.spelling.get(dotted(original_node) or "")

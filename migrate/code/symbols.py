@@ -9,6 +9,7 @@ import libcst as cst
 from mappings.api import ApiTable
 from migrate.code.resolve import Resolver
 from migrate.code.types import Type, join
+from migrate.code.walk import children
 
 MODULE = "torch.nn.Module"
 _CATEGORY_BASES = {
@@ -166,59 +167,46 @@ class Facts:
 
 def collect(symbols: Symbols, resolver: Resolver, tree: cst.Module) -> None:
     """Add the classes and functions of one file."""
-    tree.visit(_Collector(symbols, resolver))
+    _collect(symbols, resolver, tree, resolver.source.module, None)
 
 
-class _Collector(cst.CSTVisitor):
-    def __init__(self, symbols: Symbols, resolver: Resolver) -> None:
-        super().__init__()
-        self.symbols, self.resolver = symbols, resolver
-        self._path: list[str] = [resolver.source.module]
-        self._owner: list[ClassInfo | None] = [None]
+def _collect(symbols: Symbols, resolver: Resolver, node: cst.CSTNode, path: str, owner: ClassInfo | None) -> None:
+    """The definitions below a node, which `path` names; `owner` is the class when the node is one."""
+    for child in children(node):
+        if isinstance(child, cst.ClassDef):
+            info = _class(symbols, resolver, child, f"{path}.{child.name.value}")
+            _collect(symbols, resolver, child, info.name, info)
+        elif isinstance(child, cst.FunctionDef):
+            name = f"{path}.{child.name.value}"
+            _function(symbols, resolver, child, name, owner)
+            _collect(symbols, resolver, child, f"{name}.<locals>", None)
+        elif not isinstance(child, cst.BaseExpression | cst.BaseSmallStatement):
+            _collect(symbols, resolver, child, path, owner)
 
-    def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self._path.append(node.name.value)
-        name = ".".join(self._path)
-        bases = [
-            self.resolver.qualified(_unsubscripted(base.value)) or "" for base in node.bases if base.keyword is None
-        ]
-        info = ClassInfo(name, node, self.resolver, bases)
-        if isinstance(node.body, cst.IndentedBlock):
-            for statement in node.body.body:
-                if isinstance(statement, cst.SimpleStatementLine):
-                    for small in statement.body:
-                        if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
-                            info.fields[small.target.value] = small.annotation
-        self.symbols.classes[name] = info
-        self._owner.append(info)
 
-    def leave_ClassDef(self, original_node: cst.ClassDef) -> None:
-        self._path.pop()
-        self._owner.pop()
+def _class(symbols: Symbols, resolver: Resolver, node: cst.ClassDef, name: str) -> ClassInfo:
+    bases = [resolver.qualified(_unsubscripted(base.value)) or "" for base in node.bases if base.keyword is None]
+    info = ClassInfo(name, node, resolver, bases)
+    if isinstance(node.body, cst.IndentedBlock):
+        for statement in node.body.body:
+            if isinstance(statement, cst.SimpleStatementLine):
+                for small in statement.body:
+                    if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
+                        info.fields[small.target.value] = small.annotation
+    symbols.classes[name] = info
+    return info
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._path.append(node.name.value)
-        name = ".".join(self._path)
-        owner = self._owner[-1]
-        decorators = frozenset(filter(None, (self.resolver.qualified(_called(d.decorator)) for d in node.decorators)))
-        positional = [*node.params.posonly_params, *node.params.params]
-        if owner is not None and "builtins.staticmethod" not in decorators:
-            positional = positional[1:]
-        info = FunctionInfo(name, node, self.resolver, owner, [*positional, *node.params.kwonly_params], decorators)
-        self.symbols.functions[name] = info
-        if owner is not None:
-            owner.methods[node.name.value] = info
-            self.symbols.method_names.add(node.name.value)
-        self._path.append("<locals>")
-        self._owner.append(None)
 
-    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
-        self._path.pop()
-        self._path.pop()
-        self._owner.pop()
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        return False
+def _function(symbols: Symbols, resolver: Resolver, node: cst.FunctionDef, name: str, owner: ClassInfo | None) -> None:
+    decorators = frozenset(filter(None, (resolver.qualified(_called(d.decorator)) for d in node.decorators)))
+    positional = [*node.params.posonly_params, *node.params.params]
+    if owner is not None and "builtins.staticmethod" not in decorators:
+        positional = positional[1:]
+    info = FunctionInfo(name, node, resolver, owner, [*positional, *node.params.kwonly_params], decorators)
+    symbols.functions[name] = info
+    if owner is not None:
+        owner.methods[node.name.value] = info
+        symbols.method_names.add(node.name.value)
 
 
 def _unsubscripted(node: cst.BaseExpression) -> cst.BaseExpression:

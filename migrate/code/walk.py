@@ -1,0 +1,59 @@
+"""Reading a tree without libcst's visitors, which rebuild every node they pass and look at every blank."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+
+import libcst as cst
+
+_LAYOUT = frozenset(
+    {
+        "whitespace", "lpar", "rpar", "comma", "semicolon", "leading_lines", "lines_after_decorators", "header",
+        "footer", "trailing_whitespace", "lbracket", "rbracket", "lbrace", "rbrace", "equal", "dot", "indent",
+        "newline", "colon", "first_colon", "second_colon", "asynchronous", "star", "operator", "encoding",
+        "default_indent",
+    }
+)  # fmt: skip
+_fields: dict[type, tuple[str, ...]] = {}
+
+
+def _fields_of(kind: type) -> tuple[str, ...]:
+    found = _fields.get(kind)
+    if found is None:
+        names = [f.name for f in dataclasses.fields(kind)]
+        found = tuple(n for n in names if n not in _LAYOUT and not n.startswith("whitespace"))
+        _fields[kind] = found
+    return found
+
+
+def children(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """Direct children in the order of the text; blanks, comments, brackets and operators are left out."""
+    found: list[cst.CSTNode] = []
+    for name in _fields_of(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            found.append(value)
+        elif type(value) in (list, tuple):
+            found += value
+    return found
+
+
+def walk(node: cst.CSTNode, skip: Collection[type] = ()) -> Iterator[cst.CSTNode]:
+    """The node and everything below it, parents first, in the order of the text.
+
+    Args:
+        node: where to begin.
+        skip: kinds of nodes that are neither given nor entered; `node` itself is always entered.
+    """
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield current
+        below = children(current)
+        if skip:
+            below = [child for child in below if type(child) not in skip]
+        pending += reversed(below)
+
+
+__all__ = ["children", "walk"]
