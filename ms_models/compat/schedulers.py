@@ -1,52 +1,27 @@
-"""Learning-rate schedules with torch's arithmetic; each writes `lr` into the optimizer's groups."""
+"""Schedules that multiply the learning rate by factors, and half a cosine, with torch's arithmetic."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from .scheduler import LRScheduler, saved_function
 
-class LRScheduler:
-    """Base class: counts steps and asks `get_lr` for the rates of all groups, in closed form over `last_epoch`.
-
-    Creating a schedule sets the rates of step 0; call `step()` after each update.
-    """
-
-    def __init__(self, optimizer: Any, last_epoch: int = -1) -> None:
-        self.optimizer = optimizer
-        for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
-        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
-        self.last_epoch = last_epoch
-        self.step()
-
-    def get_lr(self) -> list[float]:
-        """Rate of each group at `last_epoch`."""
-        raise NotImplementedError(f"{type(self).__name__} must define get_lr")
-
-    def get_last_lr(self) -> list[float]:
-        """Rates that are in force."""
-        return self._last_lr
-
-    def step(self, epoch: int | None = None) -> None:
-        """Go to the next step, or to a given one, and set the rates."""
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        self._set(self.get_lr())
-
-    def _set(self, rates: Sequence[float]) -> None:
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        self._last_lr = list(rates)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer and functions."""
-        skipped = ("optimizer", "lr_lambdas", "_schedulers")
-        return {key: value for key, value in self.__dict__.items() if key not in skipped}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a state; the optimizer's rates come from its own state."""
-        self.__dict__.update({k: v for k, v in state_dict.items() if k not in ("lr_lambdas", "_schedulers")})
+__all__ = [
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "PolynomialLR",
+    "StepLR",
+]
 
 
 class LambdaLR(LRScheduler):
@@ -55,14 +30,42 @@ class LambdaLR(LRScheduler):
     def __init__(
         self, optimizer: Any, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]], last_epoch: int = -1
     ) -> None:
-        one = [lr_lambda] * len(optimizer.param_groups)
-        self.lr_lambdas: list[Any] = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else one
-        if len(self.lr_lambdas) != len(optimizer.param_groups):
-            raise ValueError(f"expected {len(optimizer.param_groups)} lr_lambdas, but got {len(self.lr_lambdas)}")
+        groups = len(optimizer.param_groups)
+        self.lr_lambdas: list[Any] = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
+        if len(self.lr_lambdas) != groups:
+            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        return [base * function(self.last_epoch) for base, function in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+    def get_lr(self) -> list[Any]:
+        return [base * function(self.last_epoch) for function, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state without plain functions; of a callable object, its attributes are kept."""
+        return {**super().state_dict(), "lr_lambdas": [saved_function(function) for function in self.lr_lambdas]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a state; functions stay those of this schedule."""
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "lr_lambdas"})
+        for function, attributes in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
+            if attributes is not None:
+                function.__dict__.update(attributes)
+
+
+class MultiplicativeLR(LambdaLR):
+    """The rate in force times `lr_lambda(step)`, from step 1 on."""
+
+    def __init__(
+        self, optimizer: Any, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]], last_epoch: int = -1
+    ) -> None:
+        for function in lr_lambda if isinstance(lr_lambda, list | tuple) else [lr_lambda]:
+            if not callable(function):
+                raise TypeError(f"lr_lambda should be a function, but got {type(function).__name__}")
+        super().__init__(optimizer, lr_lambda, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self._is_initial:
+            return self._rates()
+        return [rate * function(self.last_epoch) for function, rate in zip(self.lr_lambdas, self._rates(), strict=True)]
 
 
 class StepLR(LRScheduler):
@@ -72,19 +75,29 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0 or self.last_epoch % self.step_size != 0:
+            return self._rates()
+        return self._times(self.gamma)
+
+    def _get_closed_form_lr(self) -> list[Any]:
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
 
 
 class MultiStepLR(LRScheduler):
-    """Times `gamma` at each milestone."""
+    """Times `gamma` at each milestone; one that is named twice counts twice."""
 
-    def __init__(self, optimizer: Any, milestones: Sequence[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
-        self.milestones, self.gamma = sorted(milestones), gamma
+    def __init__(self, optimizer: Any, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        passed = sum(self.last_epoch >= m for m in self.milestones)
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch not in self.milestones:
+            return self._rates()
+        return self._times(self.gamma ** self.milestones[self.last_epoch])
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return [base * self.gamma**passed for base in self.base_lrs]
 
 
@@ -95,19 +108,30 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
+    def get_lr(self) -> list[Any]:
+        return self._rates() if self._is_initial else self._times(self.gamma)
+
+    def _get_closed_form_lr(self) -> list[Any]:
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
 class ConstantLR(LRScheduler):
-    """Times `factor` for the first `total_iters` steps."""
+    """Times `factor` at step 0, and divided by it at step `total_iters`."""
 
     def __init__(self, optimizer: Any, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+        if not 0 <= factor <= 1:
+            raise ValueError(f"factor must be between 0 and 1, not {factor}")
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        return [base * (self.factor if self.last_epoch < self.total_iters else 1.0) for base in self.base_lrs]
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return self._times(self.factor)
+        return self._rates() if self.last_epoch != self.total_iters else self._times(1.0 / self.factor)
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        factor = self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor)
+        return [base * factor for base in self.base_lrs]
 
 
 class LinearLR(LRScheduler):
@@ -121,12 +145,40 @@ class LinearLR(LRScheduler):
         total_iters: int = 5,
         last_epoch: int = -1,
     ) -> None:
+        if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
+            raise ValueError(f"factors must be between 0 and 1, the first above 0, not {start_factor} and {end_factor}")
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        share = min(self.total_iters, self.last_epoch) / self.total_iters
-        return [base * (self.start_factor + (self.end_factor - self.start_factor) * share) for base in self.base_lrs]
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return self._times(self.start_factor)
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return self._rates()
+        rise = self.end_factor - self.start_factor
+        return self._times(1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise))
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        rise = (self.end_factor - self.start_factor) * min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * (self.start_factor + rise) for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """`(1 - step / total_iters) ** power` times the initial rate, and 0 afterwards."""
+
+    def __init__(self, optimizer: Any, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return self._rates()
+        left, left_before = (1.0 - step / self.total_iters for step in (self.last_epoch, self.last_epoch - 1))
+        return self._times((left / left_before) ** self.power)
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * left**self.power for base in self.base_lrs]
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -136,27 +188,18 @@ class CosineAnnealingLR(LRScheduler):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        share = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
-        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+    def get_lr(self) -> list[Any]:
+        if self._is_initial:
+            return self._rates()
+        if self._step_count == 1 and self.last_epoch > 0:
+            return self._get_closed_form_lr()
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # from the bottom, where a ratio would be 0/0
+            first = (1 - math.cos(math.pi / self.T_max)) / 2
+            pairs = zip(self._rates(), self.base_lrs, strict=True)
+            return [rate + (base - self.eta_min) * first for rate, base in pairs]
+        now, before = (1 + math.cos(math.pi * step / self.T_max) for step in (self.last_epoch, self.last_epoch - 1))
+        return [now / before * (rate - self.eta_min) + self.eta_min for rate in self._rates()]
 
-
-class SequentialLR(LRScheduler):
-    """One schedule after the other; each starts at its own step 0 when its milestone is reached."""
-
-    def __init__(
-        self, optimizer: Any, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
-    ) -> None:
-        if len(milestones) != len(schedulers) - 1:
-            raise ValueError(
-                f"{len(schedulers)} schedulers need {len(schedulers) - 1} milestones, not {len(milestones)}"
-            )
-        self._schedulers, self._milestones = list(schedulers), list(milestones)
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:
-        number = sum(self.last_epoch >= m for m in self._milestones)
-        active = self._schedulers[number]
-        active.last_epoch = self.last_epoch - ([0, *self._milestones][number])
-        active._last_lr = active.get_lr()
-        return active._last_lr
+    def _get_closed_form_lr(self) -> list[Any]:
+        share = 1 + math.cos(math.pi * self.last_epoch / self.T_max)
+        return [self.eta_min + (base - self.eta_min) * share / 2 for base in self.base_lrs]

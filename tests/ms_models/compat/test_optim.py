@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ms_models.compat import optim, optim_adam, optim_matrices, optim_signs, optim_squares, schedulers
+from ms_models.compat import optim, optim_adam, optim_matrices, optim_signs, optim_squares
 from ms_models.compat.gradients import clip_grad_norm, clip_grad_norm_
 
 SHAPES = [(5, 4), (4,), (3, 2, 2), ()]
@@ -306,20 +306,3 @@ def test_bad_arguments() -> None:
             call()
     with pytest.raises(TypeError, match="Parameters"):
         optim.AdamW([ms.Tensor([1.0])])
-
-
-def test_schedule_resumes() -> None:
-    def make() -> tuple[Any, Any]:
-        optimizer = optim.SGD([ms.Parameter(ms.Tensor([1.0]), name="p")], lr=0.1)
-        return optimizer, schedulers.CosineAnnealingLR(optimizer, 10)
-
-    optimizer, schedule = make()
-    for _ in range(4):
-        schedule.step()
-    other, resumed = make()
-    other.load_state_dict(optimizer.state_dict())
-    resumed.load_state_dict(schedule.state_dict())
-    for _ in range(3):
-        schedule.step()
-        resumed.step()
-        assert optimizer.param_groups[0]["lr"] == other.param_groups[0]["lr"]
