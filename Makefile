@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO_OUT ?= demo_out
 
-.PHONY: demo test lint test-fast test-slow test-mappings mappings-report install clean
+.PHONY: demo test lint test-fast test-slow test-mappings test-packages mappings-report install clean
 
 demo: $(READY)
 	PATH="$(abspath $(BIN)):$$PATH" python samples/demo.py --out $(DEMO_OUT)
@@ -21,6 +21,9 @@ test-slow: $(READY)
 
 test-mappings: $(READY)
 	$(BIN)/python tests/mappings/factory.py
+
+test-packages: $(READY)
+	$(BIN)/python tests/code/packages/run.py $(PACKAGES)
 
 mappings-report: $(READY)
 	$(BIN)/msmigrate api --coverage

@@ -64,7 +64,8 @@ def _name(project: Project, source: SourceFile) -> str:
 
 def _run(root: Path, modules: list[str]) -> list[tuple[str, str | None]]:
     """Outcomes up to the first module that ends the process; never empty."""
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", _CHILD, *modules]
     try:
         done = subprocess.run(

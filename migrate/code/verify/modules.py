@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mappings.errors import UserError
 from migrate.captures.compare import Difference, compare
 from migrate.captures.store import MANIFEST, Capture
 from migrate.code.verify.recipes import Job, Recipe
-from migrate.code.verify.side import STAGES
+from migrate.code.verify.side import LOSS, STAGES
 from migrate.processes import run
 from migrate.progress import Tracker, quiet
 from migrate.report import Verdict
@@ -23,6 +24,8 @@ SIDES = {"PyTorch": "migrate.code.verify.torch_side", "MindSpore": "migrate.code
 TOLERANCES = {"forward": 1e-5, "gradients": 1e-4, "training": 1e-5}
 ELEMENT = 100.0
 """Bound of one element, in units of the norm's: rounding is uneven, but a wrong element hides in a large norm."""
+ROUNDING = 1e-6
+"""A difference of gradients below this part of the largest gradient is rounding: some are zero but for it."""
 TIMEOUT_S = 900.0
 
 
@@ -46,6 +49,7 @@ def compare_modules(
     *,
     steps: int = 10,
     torch_python: str | None = None,
+    candidate_path: Sequence[Path] = (),
     timeout_s: float = TIMEOUT_S,
     track: Tracker = quiet,
 ) -> list[Outcome]:
@@ -57,6 +61,7 @@ def compare_modules(
         recipes: what to build and to call.
         steps: training steps to compare.
         torch_python: Python of the environment that has PyTorch, if it is another than this one.
+        candidate_path: directories at the front of the search path of the MindSpore side.
         timeout_s: seconds for each side, all recipes together.
         track: progress.
     """
@@ -68,28 +73,46 @@ def compare_modules(
                 loads = reference if side == "MindSpore" else None
                 job = Job(list(recipes), root.absolute(), target, loads, steps)
                 python = torch_python if side == "PyTorch" and torch_python else sys.executable
-                ended[side] = _run_side(side, job, python, timeout_s, advance)
-        outcomes: list[Outcome] = []
-        for number, recipe in enumerate(recipes):
-            captures = [
-                _read(target / str(number), ended[side].get(number))
-                for side, target in (("PyTorch", reference), ("MindSpore", candidate))
-            ]
-            outcomes += _judge(recipe, *captures)
-        return outcomes
+                ended[side] = _run_side(side, job, python, candidate_path if loads else (), timeout_s, advance)
+        return judge(recipes, reference, candidate, ended)
 
 
-def _run_side(side: str, job: Job, python: str, timeout_s: float, advance: Callable[[int], None]) -> dict[int, str]:
+def judge(
+    recipes: Sequence[Recipe], reference: Path, candidate: Path, ended: Mapping[str, Mapping[int, str]] | None = None
+) -> list[Outcome]:
+    """Compares what the two sides wrote, stage by stage.
+
+    Args:
+        recipes: what both sides ran.
+        reference: `Job.out` of the PyTorch side.
+        candidate: `Job.out` of the MindSpore side.
+        ended: why a recipe killed its process, by side and number.
+    """
+    outcomes: list[Outcome] = []
+    for number, recipe in enumerate(recipes):
+        captures = [
+            _read(target / str(number), (ended or {}).get(side, {}).get(number))
+            for side, target in (("PyTorch", reference), ("MindSpore", candidate))
+        ]
+        outcomes += _judge(recipe, *captures)
+    return outcomes
+
+
+def _run_side(
+    side: str, job: Job, python: str, path: Sequence[Path], timeout_s: float, advance: Callable[[int], None]
+) -> dict[int, str]:
     """Runs a side to the end of its list, again after each death; why the recipes that killed it ended, by number."""
     job.out.mkdir()
-    path = job.out / "job.json"
-    job.write(path)
-    package = Path(__file__).parents[3]
+    body = job.out / "job.json"
+    job.write(body)
+    search = os.pathsep.join(
+        filter(None, (*map(str, path), str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")))
+    )
     ended: dict[int, str] = {}
     total = len(job.recipes)
     while True:
         before = _started(job.out)
-        outcome = run([python, "-m", SIDES[side], str(path)], timeout_s, {"PYTHONPATH": str(package)})
+        outcome = run([python, "-m", SIDES[side], str(body)], timeout_s, {"PYTHONPATH": search})
         now = _started(job.out)
         advance(now - before)
         if outcome.returncode == 0:
@@ -143,7 +166,7 @@ def _compared(recipe: Recipe, stage: str, reference: Capture, candidate: Capture
         return _weights(recipe, reference, candidate)
     bound = TOLERANCES[stage]
     differences: list[Difference] = []
-    problem = ""
+    problem, largest = "", 0.0
     with reference.reader(stage) as want, candidate.reader(stage) as have:
         names, given = reference.names(stage), set(candidate.names(stage))
         for name in names:
@@ -153,11 +176,14 @@ def _compared(recipe: Recipe, stage: str, reference: Capture, candidate: Capture
                 problem = problem or f"{name} is missing in MindSpore"
                 continue
             differences.append(compare(name, want(name), have(name)))
+            if name != LOSS:
+                largest = max(largest, float(np.abs(want(name)).max(initial=0.0)))
         for name in sorted(given - set(names)):
             # a parameter that the loss does not reach: torch gives nothing, MindSpore zeros
             if stage != "gradients" or have(name).any():
                 problem = problem or f"{name} exists in MindSpore only"
-    bad = [d for d in differences if not _within(d, bound)]
+    floor = ROUNDING * largest if stage == "gradients" else 0.0
+    bad = [d for d in differences if not _within(d, bound) and not abs(d.reference - d.candidate) <= floor]
     worst = max((d.relative for d in differences if np.isfinite(d.relative)), default=0.0)
     if bad:
         first = bad[0]

@@ -6,7 +6,7 @@ A YAML file with a list under `modules`:
       module: model                               # what is imported, in the repository and in the output
       build: GPT(GPTConfig(vocab_size=30))        # evaluated in that module
       inputs: [{ids: [2, 12], below: 30}]         # positional arguments
-      keywords: {mask: {ones: [2, 12], dtype: bool}}
+      keywords: {mask: {ones: [2, 12], dtype: bool}, past: {list: [{floats: [2, 12, 4]}]}}
       method: null                                # called instead of the module itself
       loss: null                                  # path of the output that is the loss; by default one is made
       training: false                             # mode during the comparison
@@ -26,7 +26,7 @@ import yaml
 
 from mappings.errors import UserError
 
-KINDS = ("floats", "ids", "ones", "zeros", "range", "value")
+KINDS = ("floats", "ids", "ones", "zeros", "range", "value", "list", "tuple", "dict")
 DTYPES = ("float32", "float64", "int32", "int64", "bool")
 _INPUT_FIELDS = {*KINDS, "below", "dtype", "gradient"}
 
@@ -63,6 +63,11 @@ def make_input(entry: Any, label: str) -> Any:
     shape = entry[kind]
     if kind == "value":
         return shape
+    if kind == "dict":
+        return {key: make_input(item, f"{label}.{key}") for key, item in shape.items()}
+    if kind in ("list", "tuple"):
+        items = [make_input(item, f"{label}.{i}") for i, item in enumerate(shape)]
+        return items if kind == "list" else tuple(items)
     if kind == "ids":
         return np.asarray(generator(label).integers(0, entry["below"], shape), entry.get("dtype", "int64"))
     if kind == "range":
@@ -118,6 +123,13 @@ def _check_input(item: Any, where: str) -> None:
     if len(kinds) != 1 or set(item) - _INPUT_FIELDS:
         raise UserError(f"{where}: expected one of {', '.join(KINDS)}, with `dtype`, and `below` for ids")
     if kinds[0] == "value":
+        return
+    if kinds[0] in ("list", "tuple", "dict"):
+        wanted = dict if kinds[0] == "dict" else list
+        if not isinstance(item[kinds[0]], wanted):
+            raise UserError(f"{where}: {kinds[0]} takes a {'mapping' if wanted is dict else 'list'} of inputs")
+        for inner in item[kinds[0]].values() if wanted is dict else item[kinds[0]]:
+            _check_input(inner, where)
         return
     shape = item[kinds[0]]
     if not isinstance(shape, list) or any(not isinstance(size, int) or size < 0 for size in shape):

@@ -81,9 +81,8 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
     with writer.stage("weights") as tensors:
         tensors.update(framework.weights(module, reference))
     positional, keywords = recipe.arguments()
-    tensor = framework.from_numpy
-    args = [tensor(value) if isinstance(value, np.ndarray) else value for value in positional]
-    kwargs = {key: tensor(value) if isinstance(value, np.ndarray) else value for key, value in keywords.items()}
+    args = [_tensors(framework, value) for value in positional]
+    kwargs = {key: _tensors(framework, value) for key, value in keywords.items()}
     target = module if recipe.method is None else getattr(module, recipe.method)
 
     def call() -> Any:
@@ -119,6 +118,17 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
     if "gradients" in writer.body["stages"]:
         with writer.stage("training") as tensors:
             tensors[LOSS] = np.array([framework.step(module, loss, LARGEST_STEP) for _ in range(job.steps)])
+
+
+def _tensors(framework: Framework, value: Any) -> Any:
+    """The same value with tensors for arrays, containers included."""
+    if isinstance(value, np.ndarray):
+        return framework.from_numpy(value)
+    if isinstance(value, dict):
+        return {key: _tensors(framework, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_tensors(framework, item) for item in value)
+    return value
 
 
 def _build(recipe: Recipe) -> Any:

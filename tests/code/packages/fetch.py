@@ -1,0 +1,109 @@
+"""The packages of `make test-packages`: what their files say, and where their sources come from."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mappings.errors import UserError
+from migrate.code.verify.recipes import Recipe, read_recipes
+
+HERE = Path(__file__).parent
+HIDE_TORCH = '''"""Hides torch from a converted package: it has to run where torch is not installed."""
+
+import importlib.machinery
+import sys
+
+
+class WithoutTorch(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.split(".")[0] == "torch" else super().find_spec(name, path, target)
+
+
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = WithoutTorch
+'''
+
+
+@dataclass(frozen=True)
+class Package:
+    """One file of recipes."""
+
+    name: str
+    """On PyPI."""
+    version: str
+    import_name: str
+    convert: Mapping[str, str]
+    """Packages of pure torch that it needs, converted together with it: name on PyPI -> version."""
+    beside: Mapping[str, str]
+    """Other packages that it needs and the environment may lack: name on PyPI -> version."""
+    recipes: Sequence[Recipe]
+    left_out: Mapping[str, str]
+    """Qualified name of a module class, or a prefix of such names -> why it has no recipe."""
+
+
+def read_package(path: Path) -> Package:
+    """Reads a file of recipes with its header."""
+    body: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    recipes = read_recipes(path) if body.get("modules") else []
+    tables = [body.get(key) or {} for key in ("convert", "beside")]
+    return Package(body["package"], str(body["version"]), body["import"], *tables, recipes, body.get("left_out") or {})
+
+
+def fetch(package: Package, build: Path) -> Path:
+    """Downloads and unpacks a package; the result is the directory around it, which is what is converted."""
+    repo = build / "repositories" / f"{package.import_name}-{package.version}"
+    if not repo.is_dir():
+        part = repo.with_name(f"{repo.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        for name, version in {package.name: package.version, **package.convert}.items():
+            with zipfile.ZipFile(_wheel(name, version, build)) as archive:
+                archive.extractall(part)
+        for metadata in part.glob("*.dist-info"):
+            shutil.rmtree(metadata)
+        part.rename(repo)
+    return repo
+
+
+def _wheel(name: str, version: str, build: Path) -> Path:
+    folder = build / "wheels" / f"{name}-{version}"
+    if not any(folder.glob("*.whl")):
+        _pip("download", "--only-binary", ":all:", "--dest", str(folder), f"{name}=={version}")
+    return next(folder.glob("*.whl"))
+
+
+def dependencies(packages: Sequence[Package], build: Path) -> Path:
+    """A directory for the search path with what the packages need beside them; nothing of it goes into this Python."""
+    folder = build / "dependencies"
+    wanted = sorted({f"{name}=={version}" for package in packages for name, version in package.beside.items()})
+    done = folder / ".installed"
+    have = done.read_text(encoding="utf-8").split() if done.is_file() else []
+    if missing := [requirement for requirement in wanted if requirement not in have]:
+        _pip("install", "--target", str(folder), "--upgrade", *missing)
+        done.write_text("\n".join([*have, *missing]), encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def without_torch(build: Path) -> Path:
+    """A directory for the search path that makes `import torch` fail as if torch were not installed."""
+    folder = build / "without_torch"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sitecustomize.py").write_text(HIDE_TORCH, encoding="utf-8")
+    return folder
+
+
+def _pip(verb: str, *arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-deps", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        raise UserError(f"pip {verb} {arguments[-1]}: {lines[-1] if lines else done.stderr.strip()[-200:]}")

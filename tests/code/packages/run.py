@@ -1,0 +1,138 @@
+"""`make test-packages`: public PyTorch packages, converted, imported, and their modules compared with PyTorch.
+
+    python tests/code/packages/run.py [--build build/packages] [NAME ...]
+
+Writes `table.md` and `table.json` into the build directory. Exit code 1: a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from fetch import HERE, Package, dependencies, fetch, read_package, without_torch
+from table import Miss, PackageResult, as_markdown, goals
+
+from migrate.code.analysis import analyse
+from migrate.code.command import convert
+from migrate.code.project import Project, load_project
+from migrate.code.verify.imports import import_modules
+from migrate.code.verify.modules import Outcome, compare_modules
+from migrate.code.verify.recipes import Recipe
+from migrate.report import Verdict
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the packages of the given names, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("names", nargs="*", help="import names; all by default")
+    parser.add_argument("--build", type=Path, default=Path("build/packages"))
+    options = parser.parse_args(arguments)
+    known = {path.stem: path for path in sorted(HERE.glob("*.yaml"))}
+    if unknown := [name for name in options.names if name not in known]:
+        parser.error(f"{unknown[0]} is unknown; known are {', '.join(known)}")
+    packages = [read_package(known[name]) for name in options.names or known]
+    build: Path = options.build.absolute()
+    path = [dependencies(packages, build)]
+    results: list[PackageResult] = []
+    for package in packages:
+        begin = time.perf_counter()
+        results.append(run_package(package, build, path))
+        print(f"{package.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+    text = as_markdown(results)
+    (build / "table.md").write_text(text, encoding="utf-8")
+    (build / "table.json").write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
+    print(text)
+    return 0 if all(goal.reached for goal in goals(results)) else 1
+
+
+def run_package(package: Package, build: Path, path: list[Path]) -> PackageResult:
+    """Converts one package and compares it with itself on PyTorch."""
+    repo, out = fetch(package, build), build / "converted" / package.import_name
+    report = convert(repo, out, force=True)
+    project = load_project(repo)
+    result = PackageResult(
+        package.name,
+        package.version,
+        lines=report.facts["lines"],
+        files=report.facts["files"],
+        parsed=report.facts["files_parsed"],
+        valid=report.facts["files_that_compile"],
+        findings=len(report.findings),
+    )
+    with _search_path(path):
+        reference = _imports(project, repo)
+    with _search_path([without_torch(build), *path]):
+        candidate = _imports(project, out)
+    for file, reason in candidate.items():
+        if reference[file] is not None:
+            result.unimportable[file] = reference[file] or ""
+        elif reason is not None:
+            result.misses.append(Miss(file, "import", reason))
+        else:
+            result.imported += 1
+    classes = _module_classes(project)
+    named = {recipe.name for recipe in package.recipes}
+    for name in sorted(classes - named):
+        reason = next((why for prefix, why in package.left_out.items() if f"{name}.".startswith(f"{prefix}.")), None)
+        if reason is None:
+            result.misses.append(Miss(name, "recipe", "a module class without a recipe and without a reason"))
+        else:
+            result.left_out[name] = reason
+    with _search_path(path):
+        outcomes = compare_modules(repo, out, package.recipes, candidate_path=[without_torch(build)])
+    for recipe in package.recipes:
+        _count(result, recipe, [outcome for outcome in outcomes if outcome.recipe is recipe])
+    return result
+
+
+def _imports(project: Project, root: Path) -> dict[str, str | None]:
+    return {entry.path: entry.reason for entry in import_modules(project, root, project.sources)}
+
+
+def _module_classes(project: Project) -> set[str]:
+    symbols = analyse(project).symbols
+    return {name for name in symbols.classes if symbols.is_module(name) and "<locals>" not in name}
+
+
+def _count(result: PackageResult, recipe: Recipe, outcomes: Sequence[Outcome]) -> None:
+    ended = {outcome.stage: outcome for outcome in outcomes}
+    for stage in ("build", "weights", "forward", "gradients", "training"):
+        outcome = ended.get(stage)
+        if outcome is None:
+            return
+        if outcome.verdict is Verdict.COULD_NOT_RUN:
+            if stage in ("gradients", "training"):
+                result.no_gradients.append(recipe.name)  # integer outputs, or no path to a parameter
+            else:
+                result.misses.append(Miss(recipe.name, stage, outcome.message))
+            return
+        if stage == "build":
+            result.torch_builds += 1
+        if outcome.verdict is Verdict.PASS:
+            result.passed[stage] = result.passed.get(stage, 0) + 1
+        else:
+            result.misses.append(Miss(recipe.name, stage, outcome.message))
+
+
+@contextlib.contextmanager
+def _search_path(folders: Sequence[Path]) -> Iterator[None]:
+    """PYTHONPATH of the processes that are started inside."""
+    before: Mapping[str, str] = dict(os.environ)
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, folders))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
