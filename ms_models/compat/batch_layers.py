@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Parameter, Tensor
 
 from .module import Module
-from .normalization import batch_norm, group_norm, instance_norm
+from .normalization import batch_norm, group_norm, instance_norm, local_response_norm
 
 
 class _ChannelNorm(Module):
@@ -19,7 +19,7 @@ class _ChannelNorm(Module):
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         dtype: Any = None,
@@ -38,38 +38,57 @@ class _ChannelNorm(Module):
             self.register_buffer("running_var", Tensor(np.ones(num_features, np.float32), kind))
             self.register_buffer("num_batches_tracked", Tensor(0, ms.int64))
 
-    def _count(self) -> None:
-        if self.training and self.track_running_stats:
-            count: Tensor = self._buffers["num_batches_tracked"]
-            self.num_batches_tracked = count + 1
+    def _count(self) -> Any:
+        """Count the batch; the momentum, which is 1 / count when none was given (a plain average of all batches)."""
+        if not (self.training and self.track_running_stats):
+            return 0.0 if self.momentum is None else self.momentum
+        count: Tensor = self._buffers["num_batches_tracked"]
+        self.num_batches_tracked = count + 1
+        return 1.0 / (count + 1).astype(ms.float32) if self.momentum is None else self.momentum
 
 
 def _parameter(value: float, size: int, dtype: Any) -> Parameter:
     return Parameter(Tensor(np.full(size, value, np.float32), dtype))
 
 
-class BatchNorm1d(_ChannelNorm):
-    """Over the batch of `[N, C]` or `[N, C, L]`."""
+class _BatchNorm(_ChannelNorm):
+    ranks: tuple[int, ...] = (4,)
 
     def construct(self, input: Tensor) -> Tensor:
-        self._count()
+        if input.ndim not in self.ranks:
+            raise ValueError(f"expected {' or '.join(f'{n}D' for n in self.ranks)} input (got {input.ndim}D input)")
+        momentum = self._count()
         by_batch = self.training or not self.track_running_stats
         stats = (self.running_mean, self.running_var)
-        return batch_norm(input, *stats, self.weight, self.bias, by_batch, self.momentum, self.eps)
+        return batch_norm(input, *stats, self.weight, self.bias, by_batch, momentum, self.eps)
 
 
-class BatchNorm2d(BatchNorm1d):
+class BatchNorm1d(_BatchNorm):
+    """Over the batch of `[N, C]` or `[N, C, L]`."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
     """Over the batch of `[N, C, H, W]`."""
 
 
+class BatchNorm3d(_BatchNorm):
+    """Over the batch of `[N, C, D, H, W]`."""
+
+    ranks = (5,)
+
+
 class InstanceNorm2d(_ChannelNorm):
-    """Over each channel of each sample of `[N, C, H, W]`."""
+    """Over each channel of each sample of `[N, C, H, W]` or `[C, H, W]`."""
+
+    rank = 2
 
     def __init__(
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
         dtype: Any = None,
@@ -77,12 +96,28 @@ class InstanceNorm2d(_ChannelNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
 
     def construct(self, input: Tensor) -> Tensor:
-        self._count()
+        if input.ndim not in (self.rank + 1, self.rank + 2):
+            raise ValueError(f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.ndim}D input)")
+        batched = input.ndim == self.rank + 2
+        # torch does not count the batches here, so running statistics without a momentum stay as they are
+        momentum = 0.0 if self.momentum is None else self.momentum
         by_input = self.training or not self.track_running_stats
-        x = input if input.ndim == 4 else input.expand_dims(0)
+        x = input if batched else input.expand_dims(0)
         stats = (self.running_mean, self.running_var)
-        x = instance_norm(x, *stats, self.weight, self.bias, by_input, self.momentum, self.eps)
-        return x if input.ndim == 4 else x.squeeze(0)
+        x = instance_norm(x, *stats, self.weight, self.bias, by_input, momentum, self.eps)
+        return x if batched else x.squeeze(0)
+
+
+class InstanceNorm1d(InstanceNorm2d):
+    """`InstanceNorm2d` of `[N, C, L]` or `[C, L]`."""
+
+    rank = 1
+
+
+class InstanceNorm3d(InstanceNorm2d):
+    """`InstanceNorm2d` of `[N, C, D, H, W]` or `[C, D, H, W]`."""
+
+    rank = 3
 
 
 class GroupNorm(Module):
@@ -101,3 +136,14 @@ class GroupNorm(Module):
 
     def construct(self, input: Tensor) -> Tensor:
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+
+class LocalResponseNorm(Module):
+    """Over neighbouring channels."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def construct(self, input: Tensor) -> Tensor:
+        return local_response_norm(input, self.size, self.alpha, self.beta, self.k)

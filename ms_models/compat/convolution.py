@@ -30,13 +30,8 @@ def conv(
     """
     rank = weight.ndim - 2
     steps, gaps = per_axis(stride, rank), per_axis(dilation, rank)
-    if isinstance(padding, str):
-        total = [gaps[i] * (weight.shape[2 + i] - 1) if padding == "same" else 0 for i in range(rank)]
-        widths = [(n // 2, n - n // 2) for n in total]
-    else:
-        widths = [(n, n) for n in per_axis(padding, rank)]
-    batched = input.ndim == rank + 2
-    x = _padded(input if batched else input.expand_dims(0), widths)
+    x, batched = _batch(input, rank)
+    x = _padded(x, widths(padding, weight.shape[2:], gaps))
     if rank == 1:
         x, w = x.expand_dims(2), weight.expand_dims(2)
         result = _conv2d(x, w, (1, *steps), (1, *gaps), groups).squeeze(2)
@@ -49,9 +44,26 @@ def conv(
     return result if batched else result.squeeze(0)
 
 
-def _padded(x: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
-    for i in range(len(widths)):
-        left, right = widths[i]
+def _batch(input: Tensor, rank: int) -> tuple[Tensor, bool]:
+    """The input with a batch axis, and whether it had one."""
+    batched = input.ndim == rank + 2
+    return input if batched else input.expand_dims(0), batched
+
+
+def widths(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> list[tuple[int, int]]:
+    """How much is added before and after each axis; `same` keeps the length, the odd one goes to the end."""
+    rank = len(kernel)
+    if not isinstance(padding, str):
+        return [(n, n) for n in per_axis(padding, rank)]
+    if padding not in ("same", "valid"):
+        raise ValueError(f"padding {padding!r} is none of 'same', 'valid' and numbers")
+    total = [dilation[i] * (kernel[i] - 1) if padding == "same" else 0 for i in range(rank)]
+    return [(n // 2, n - n // 2) for n in total]
+
+
+def _padded(x: Tensor, edges: Sequence[tuple[int, int]]) -> Tensor:
+    for i in range(len(edges)):
+        left, right = edges[i]
         if left or right:
             axis = 2 + i
             parts = [x]
@@ -101,13 +113,12 @@ def conv_transpose(
     rank = weight.ndim - 2
     steps, pads = per_axis(stride, rank), per_axis(padding, rank)
     extra, gaps = per_axis(output_padding, rank), per_axis(dilation, rank)
-    batched = input.ndim == rank + 2
-    x = input if batched else input.expand_dims(0)
-    widths, cuts = [], []
+    x, batched = _batch(input, rank)
+    edges, cuts = [], []
     for i in range(rank):
         x = _spread(x, 2 + i, steps[i])
         edge = gaps[i] * (weight.shape[2 + i] - 1) - pads[i]
-        widths.append((max(edge, 0), max(edge + extra[i], 0)))
+        edges.append((max(edge, 0), max(edge + extra[i], 0)))
         cuts.append((max(-edge, 0), max(-edge - extra[i], 0)))
     for i in range(rank):
         first, last = cuts[i]
@@ -115,7 +126,7 @@ def conv_transpose(
             x = x.narrow(2 + i, first, x.shape[2 + i] - first - last)
     w = weight.reshape((groups, weight.shape[0] // groups, *weight.shape[1:])).swapaxes(1, 2)
     w = ops.flip(w.reshape((-1, *w.shape[2:])), tuple(range(2, 2 + rank)))
-    result = conv(_padded(x, widths), w, bias, 1, 0, dilation, groups)
+    result = conv(_padded(x, edges), w, bias, 1, 0, dilation, groups)
     return result if batched else result.squeeze(0)
 
 

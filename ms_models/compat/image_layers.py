@@ -1,4 +1,4 @@
-"""Convolution, pooling and the like as modules, with torch's parameter names and initial values."""
+"""Convolutions, dropout of channels and the like as modules, with torch's parameter names and initial values."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, ops
+from mindspore import Parameter, Tensor
 
 from . import init
 from .activations import prelu
-from .convolution import conv, conv_transpose
-from .layers import dropout
+from .channel_dropout import alpha_dropout, channel_dropout, feature_alpha_dropout
+from .convolution import conv, conv_transpose, widths
 from .module import Module
 from .padding import pad
-from .pooling import Size, adaptive_avg_pool, avg_pool, max_pool, per_axis
+from .pooling import Size, per_axis
 from .rearrangement import pixel_shuffle
+
+_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
 
 
 class _Convolution(Module):
@@ -35,15 +37,19 @@ class _Convolution(Module):
         dilation: Size = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        if padding_mode not in _MODES or (self.transposed and padding_mode != "zeros"):
+            raise ValueError(f"padding_mode {padding_mode!r} is not one of {', '.join(_MODES)} (zeros if transposed)")
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"{in_channels} and {out_channels} channels must be divisible by {groups} groups")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = per_axis(kernel_size, self.rank)
         self.stride, self.dilation = per_axis(stride, self.rank), per_axis(dilation, self.rank)
         self.padding: Any = padding if isinstance(padding, str) else per_axis(padding, self.rank)
+        self.padding_mode = padding_mode
         pair = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
         self.weight = Parameter(init.empty((*pair, *self.kernel_size), dtype))
         if bias:
@@ -60,7 +66,12 @@ class _Convolution(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def construct(self, input: Tensor) -> Tensor:
-        return conv(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            edges = widths(padding, self.kernel_size, self.dilation)
+            input = pad(input, [n for pair in reversed(edges) for n in pair], _MODES[self.padding_mode])
+            padding = 0
+        return conv(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Convolution):
@@ -71,6 +82,12 @@ class Conv1d(_Convolution):
 
 class Conv2d(_Convolution):
     """Convolution of `[N, C, H, W]`."""
+
+
+class Conv3d(_Convolution):
+    """Convolution of `[N, C, D, H, W]`."""
+
+    rank = 3
 
 
 class ConvTranspose2d(_Convolution):
@@ -89,82 +106,41 @@ class ConvTranspose2d(_Convolution):
         groups: int = 1,
         bias: bool = True,
         dilation: Size = 1,
+        padding_mode: str = "zeros",
         dtype: Any = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, dtype)
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        super().__init__(*sizes, bias, padding_mode, dtype)
         self.output_padding = per_axis(output_padding, self.rank)
 
-    def construct(self, input: Tensor) -> Tensor:
-        return conv_transpose(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.dilation,
-        )
+    def construct(self, input: Tensor, output_size: Any = None) -> Tensor:
+        extra = self.output_padding if output_size is None else self._to_reach(input, output_size)
+        steps = (self.stride, self.padding, extra, self.groups, self.dilation)
+        return conv_transpose(input, self.weight, self.bias, *steps)
+
+    def _to_reach(self, input: Tensor, output_size: Any) -> tuple[int, ...]:
+        """The output padding that gives a size."""
+        wanted, spatial = tuple(output_size)[-self.rank :], input.shape[input.ndim - self.rank :]
+        extra = []
+        for i, size in enumerate(wanted):
+            step, reach = self.stride[i], self.dilation[i] * (self.kernel_size[i] - 1)
+            least = (spatial[i] - 1) * step - 2 * self.padding[i] + reach + 1
+            if not least <= size < least + step:
+                raise ValueError(f"requested output size {wanted}, but axis {i} gives {least} to {least + step - 1}")
+            extra.append(size - least)
+        return tuple(extra)
 
 
-class MaxPool2d(Module):
-    """Largest value of each window."""
+class ConvTranspose1d(ConvTranspose2d):
+    """Transposed convolution of `[N, C, L]`."""
 
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        dilation: Size = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__()
-        self.settings = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-    def construct(self, input: Tensor) -> Any:
-        return max_pool(input, 2, *self.settings)
+    rank = 1
 
 
-class AvgPool2d(Module):
-    """Mean of each window."""
+class ConvTranspose3d(ConvTranspose2d):
+    """Transposed convolution of `[N, C, D, H, W]`."""
 
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-    def construct(self, input: Tensor) -> Tensor:
-        return avg_pool(input, 2, *self.settings)
-
-
-class AdaptiveAvgPool2d(Module):
-    """Means over windows that give `output_size`."""
-
-    def __init__(self, output_size: Any) -> None:
-        super().__init__()
-        self.output_size = output_size
-
-    def construct(self, input: Tensor) -> Tensor:
-        return adaptive_avg_pool(input, 2, self.output_size)
-
-
-class ReflectionPad2d(Module):
-    """Pads height and width by mirroring; `padding` is a number or `(left, right, top, bottom)`."""
-
-    def __init__(self, padding: Any) -> None:
-        super().__init__()
-        self.padding = (padding,) * 4 if isinstance(padding, int) else tuple(padding)
-
-    def construct(self, input: Tensor) -> Tensor:
-        return pad(input, self.padding, "reflect")
+    rank = 3
 
 
 class PixelShuffle(Module):
@@ -192,12 +168,39 @@ class PReLU(Module):
 class Dropout2d(Module):
     """Zeroes whole channels of `[N, C, H, W]` with probability `p` in training and scales the others by 1/(1-p)."""
 
+    unbatched = 0  # spatial axes of an input without a batch; torch takes three axes as [N, C, L] here
+
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p = p
 
     def construct(self, input: Tensor) -> Tensor:
-        if not self.training or self.p == 0.0:
-            return input
-        axes = (1,) * (2 if input.ndim > 2 else 0)
-        return input * dropout(ops.ones((*input.shape[: input.ndim - 2], *axes), dtype=input.dtype), self.p)
+        return channel_dropout(input, self.p, self.training, self.unbatched)
+
+
+class Dropout1d(Dropout2d):
+    """`Dropout2d` of `[N, C, L]`, or `[C, L]`."""
+
+    unbatched = 1
+
+
+class Dropout3d(Dropout2d):
+    """`Dropout2d` of `[N, C, D, H, W]`, or `[C, D, H, W]`."""
+
+    unbatched = 3
+
+
+class AlphaDropout(Dropout2d):
+    """Dropout of elements that keeps mean and variance of SELU's output."""
+
+    def construct(self, input: Tensor) -> Tensor:
+        return alpha_dropout(input, self.p, self.training)
+
+
+class FeatureAlphaDropout(Dropout2d):
+    """`AlphaDropout` of whole channels."""
+
+    def construct(self, input: Tensor) -> Tensor:
+        return feature_alpha_dropout(input, self.p, self.training)

@@ -115,26 +115,36 @@ def batch_norm(
     """
     if input.size == 0:
         return input
-    axes = (0, *range(2, input.ndim))
     shape = (1, -1, *[1] * (input.ndim - 2))
     if training:
-        mean = input.mean(axes, True)
-        var = ((input - mean) * (input - mean)).mean(axes, True)
+        mean, var = _moments(input, (0, *range(2, input.ndim)))
         if running_mean is not None and running_var is not None:
             count = input.size // input.shape[1]
-            _move(running_mean, mean.reshape(-1), momentum)
-            _move(running_var, var.reshape(-1) * (count / max(count - 1, 1)), momentum)
+            _move(running_mean, mean, momentum)
+            _move(running_var, var * (count / max(count - 1, 1)), momentum)
     else:
         if running_mean is None or running_var is None:
             raise ValueError("batch_norm without running statistics needs training=True")
         mean, var = running_mean.reshape(shape), running_var.reshape(shape)
-    x = (input - mean) * ops.rsqrt(var + eps)
+    return _scaled((input - mean) * ops.rsqrt(var + eps), weight, bias)
+
+
+def _moments(x: Tensor, axes: Any) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance over `axes`, which stay with length 1."""
+    mean = x.mean(axes, True)
+    return mean, ((x - mean) * (x - mean)).mean(axes, True)
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """`x weight + bias` with one number for each channel (axis 1)."""
+    shape = (1, -1, *[1] * (x.ndim - 2))
     if weight is not None:
         x = x * weight.reshape(shape)
     return x if bias is None else x + bias.reshape(shape)
 
 
 def _move(running: Tensor, value: Tensor, momentum: float) -> None:
+    value = value.reshape(-1)
     running.copy_(ops.stop_gradient(running * (1 - momentum) + value.astype(running.dtype) * momentum))
 
 
@@ -151,34 +161,23 @@ def instance_norm(
     """Normalisation of each channel of each sample; running statistics move towards the average over the batch."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    axes = tuple(range(2, input.ndim))
-    shape = (1, -1, *[1] * (input.ndim - 2))
-    mean = input.mean(axes, True)
-    var = ((input - mean) * (input - mean)).mean(axes, True)
+    mean, var = _moments(input, tuple(range(2, input.ndim)))
     if running_mean is not None and running_var is not None:
         count = input.size // (input.shape[0] * input.shape[1])
-        _move(running_mean, mean.mean(0).reshape(-1), momentum)
-        _move(running_var, var.mean(0).reshape(-1) * (count / max(count - 1, 1)), momentum)
-    x = (input - mean) * ops.rsqrt(var + eps)
-    if weight is not None:
-        x = x * weight.reshape(shape)
-    return x if bias is None else x + bias.reshape(shape)
+        _move(running_mean, mean.mean(0), momentum)
+        _move(running_var, var.mean(0) * (count / max(count - 1, 1)), momentum)
+    return _scaled((input - mean) * ops.rsqrt(var + eps), weight, bias)
 
 
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Normalisation over groups of channels (axis 1) of each sample."""
-    shape = (1, -1, *[1] * (input.ndim - 2))
     if input.size == 0:
         return input
     x = input.reshape(input.shape[0], num_groups, -1)
-    mean = x.mean(-1, True)
-    var = ((x - mean) * (x - mean)).mean(-1, True)
-    x = ((x - mean) * ops.rsqrt(var + eps)).reshape(input.shape)
-    if weight is not None:
-        x = x * weight.reshape(shape)
-    return x if bias is None else x + bias.reshape(shape)
+    mean, var = _moments(x, -1)
+    return _scaled(((x - mean) * ops.rsqrt(var + eps)).reshape(input.shape), weight, bias)
 
 
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
