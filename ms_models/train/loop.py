@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from mindspore import runtime
-
 from ms_models.auto import AutoModelForCausalLM
+from ms_models.compat.device import synchronize
 from ms_models.data.loader import TrainingLoader, validation_batches
 from ms_models.parallel.mesh import Mesh
 from ms_models.train import checkpoint, random_state, status
@@ -98,7 +97,7 @@ class Loop:
         self.step += 1
         lr = learning_rate(self.step, config.train.steps, config.optimizer, config.schedule)
         result = self.trainer.step(batches, lr)
-        runtime.synchronize()
+        synchronize()
         elapsed = time.perf_counter() - start
         self._judge(result)
         self.tokens += result.tokens if result.is_finite else 0
