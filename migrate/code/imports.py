@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from migrate.code.context import FileContext, code_of
+from migrate.code.guarded_imports import UNCONVERTED, guard_torch_imports
 from migrate.code.passes.leftovers import is_dropped
 from migrate.code.resolve import absolute, dotted
 from migrate.code.used_names import emitted_names, plain_names
@@ -49,7 +50,10 @@ def finish_imports(context: FileContext, tree: cst.Module, keep: frozenset[str] 
         plan = _plan(emitted, plain_names(tree), pruner.removed)
         tree = _visited(tree, _Shortener(plan.spelling, lines))
     helpers = frozenset(name.split(".")[1] for name in emitted if name.startswith("ms_compat."))
-    return Finished(_placed(tree, plan.lines()), helpers, frozenset(pruner.needs))
+    tree, guarded = guard_torch_imports(context, _placed(tree, plan.lines()))
+    if guarded:
+        helpers |= {UNCONVERTED}
+    return Finished(tree, helpers, frozenset(pruner.needs))
 
 
 def _visited(tree: cst.Module, transformer: cst.CSTTransformer) -> cst.Module:

@@ -77,7 +77,7 @@ class Resolver:
         if scope is None:
             return None
         found = scope.get_qualified_names_for(node)
-        imported = sorted({q.name for q in found if q.source is QualifiedNameSource.IMPORT})
+        imported = sorted({q.name for q in found if q.source is QualifiedNameSource.IMPORT and not _stands_in(q.name)})
         if imported:
             # `try: import x / except ImportError: x = None` has two sources; the import is the one that matters.
             return self.canonical(self.absolute(imported[0])) if len(imported) == 1 else None
@@ -170,6 +170,11 @@ def dotted(node: cst.CSTNode | None) -> str | None:
     return None
 
 
+def _stands_in(name: str) -> bool:
+    """`except ImportError: from ms_compat.unconverted import torch`, see `guarded_imports`: means what it replaces."""
+    return name.startswith("ms_compat.unconverted.")
+
+
 class _TopLevel(cst.CSTVisitor):
     def __init__(self, project: Project, source: SourceFile) -> None:
         super().__init__()
@@ -206,6 +211,8 @@ class _TopLevel(cst.CSTVisitor):
             self._bind(alias.evaluated_alias or alias.evaluated_name, f"{base}{separator}{alias.evaluated_name}")
 
     def _bind(self, local: str, name: str) -> None:
+        if _stands_in(name):
+            return
         self.symbols.imports[local] = absolute(self.project, self.source, name)
 
     def visit_Assign(self, node: cst.Assign) -> None:

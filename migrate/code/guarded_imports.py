@@ -1,0 +1,68 @@
+"""Imports of torch that stay because something was not converted: a file has to be importable without torch.
+
+    import torch                                  try:
+                                                      import torch
+                                                  except ImportError:
+                                                      from ms_compat.unconverted import torch
+
+Where torch is installed nothing changes; where it is not, the lines that need it fail instead of the whole file.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from migrate.code.context import FileContext
+from migrate.code.resolve import absolute, dotted
+
+UNCONVERTED = "unconverted"
+"""The helper with the stand-ins."""
+
+
+def guard_torch_imports(context: FileContext, tree: cst.Module) -> tuple[cst.Module, bool]:
+    """The file with every import of torch at its top level guarded, and whether there was one."""
+    body: list[cst.BaseStatement] = []
+    guarded = False
+    for statement in tree.body:
+        names = _torch_names(context, statement)
+        if names is None:
+            body.append(statement)
+            continue
+        guarded = True
+        assert isinstance(statement, cst.SimpleStatementLine)
+        inside = statement.with_changes(leading_lines=[])
+        fallback = cst.parse_statement(f"from ms_compat.{UNCONVERTED} import {', '.join(names)}")
+        handler = cst.ExceptHandler(cst.IndentedBlock([fallback]), cst.Name("ImportError"))
+        body.append(cst.Try(cst.IndentedBlock([inside]), [handler], leading_lines=statement.leading_lines))
+    return tree.with_changes(body=body) if guarded else tree, guarded
+
+
+def _torch_names(context: FileContext, statement: cst.BaseStatement) -> list[str] | None:
+    """What a line that imports from torch and does nothing else binds, as `name` or `name as other`."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return None
+    names: list[str] = []
+    for small in statement.body:
+        if isinstance(small, cst.Import):
+            aliases = [(alias, alias.evaluated_name) for alias in small.names]
+        elif isinstance(small, cst.ImportFrom) and not isinstance(small.names, cst.ImportStar) and not small.relative:
+            module = dotted(small.module) or ""
+            if module == "__future__":
+                return None
+            aliases = [(alias, f"{module}.{alias.evaluated_name}") for alias in small.names]
+        else:
+            return None
+        for alias, name in aliases:
+            found = absolute(context.analysis.project, context.file.source, name)
+            if found != "torch" and not found.startswith("torch."):
+                return None
+            local = alias.evaluated_alias or (name.split(".")[0] if isinstance(small, cst.Import) else None)
+            last = name.rpartition(".")[2]
+            names.append(
+                last
+                if local in (None, last)
+                else local
+                if isinstance(small, cst.Import) and not alias.asname
+                else f"{last} as {local}"
+            )
+    return names
