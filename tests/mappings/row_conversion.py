@@ -19,6 +19,7 @@ OBJECTS = (
     "torch.nn.Sequential.",
     "torch.optim.Optimizer.",
     "torch.optim.lr_scheduler.LRScheduler.",
+    "torch.optim.lr_scheduler.ReduceLROnPlateau.",
     "torch.device.",
 )
 _SHORT = {"F": "torch.nn.functional", "nn": "torch.nn"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import lion_pytorch
 import mindspore as ms
 import numpy as np
 import pytest
@@ -184,24 +185,41 @@ def test_muon() -> None:
             assert np.allclose(a["momentum_buffer"].numpy(), b["momentum_buffer"].asnumpy(), rtol=RTOL, atol=ATOL)
 
 
-def test_lion_is_the_sign_of_two_averages() -> None:
-    """Against the definition (Chen et al., 2023, program 1) in float64, with its decoupled decay."""
-    for scaled in (False, True):
-        start = values(0)[0]
-        parameter = ms.Parameter(ms.Tensor(start), name="p")
-        optimizer = optim_signs.Lion(
-            [parameter], lr=0.01, betas=(0.8, 0.95), weight_decay=0.2, decoupled_weight_decay=scaled
-        )
-        expected, momentum = start.astype(np.float64), np.zeros(start.shape)
-        for step in range(6):
-            gradient = values(step + 1)[0].astype(np.float64)
-            rate = 0.01 * (1 - step / 10)
-            optimizer.param_groups[0]["lr"] = rate
-            optimizer([ms.Tensor(gradient.astype(np.float32))])
-            decay = 0.2 * rate / (0.01 if scaled else 1.0)
-            expected = expected * (1 - decay) - rate * np.sign(0.8 * momentum + 0.2 * gradient)
-            momentum = 0.95 * momentum + 0.05 * gradient
-        assert np.allclose(parameter.asnumpy(), expected, rtol=1e-6, atol=1e-6)
+LIONS: list[dict[str, Any]] = [
+    {"lr": 0.01},
+    {"lr": 0.02, "betas": (0.8, 0.95), "weight_decay": 0.2},
+    {"lr": 0.02, "weight_decay": 0.3, "decoupled_weight_decay": True},
+]
+
+
+@pytest.mark.parametrize("options", LIONS, ids=repr)
+def test_lion(options: dict[str, Any]) -> None:
+    """Twenty steps of the package lion-pytorch, with changing rates and a resume from its state half-way."""
+
+    def groups(p: list[Any]) -> list[dict[str, Any]]:
+        return [{"params": p[::2]}, {"params": p[1::2], "weight_decay": 0.07, "betas": (0.5, 0.6)}]
+
+    theirs = [torch.nn.Parameter(torch.tensor(v)) for v in values(0)]
+    ours = [ms.Parameter(ms.Tensor(v), name=f"p{i}") for i, v in enumerate(values(0))]
+    reference, optimizer = lion_pytorch.Lion(groups(theirs), **options), optim_signs.Lion(groups(ours), **options)
+    for step in range(20):
+        if step == 10:
+            optimizer = optim_signs.Lion(groups(ours), **options)
+            optimizer.load_state_dict(to_ms(reference.state_dict()))
+        for group in [*reference.param_groups, *optimizer.param_groups]:
+            group["lr"] = options["lr"] * (1 - step / 40)
+        one_step(step, reference, optimizer)
+        assert close(theirs, ours), step
+    moved = [np.abs(t.detach().numpy() - s).max() for t, s in zip(theirs, values(0), strict=True)]
+    assert min(moved) > options["lr"]  # more than one wrong sign would hide
+
+
+@pytest.mark.parametrize("wrong", [{"lr": 0.0}, {"betas": (0.9, 1.5)}], ids=repr)
+def test_lion_refuses(wrong: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError):
+        lion_pytorch.Lion([torch.nn.Parameter(torch.ones(1))], **wrong)
+    with pytest.raises(ValueError, match="invalid setting"):
+        optim_signs.Lion([ms.Parameter(ms.Tensor([1.0]), name="p")], **wrong)
 
 
 def test_step_calls_the_closure_first() -> None:
