@@ -11,6 +11,7 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from .layers import dropout
+from .products import matmul
 
 
 def scaled_dot_product_attention(
@@ -44,7 +45,7 @@ def scaled_dot_product_attention(
         key = ops.repeat_interleave(key, query.shape[-3] // key.shape[-3], -3)
         value = ops.repeat_interleave(value, query.shape[-3] // value.shape[-3], -3)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = ops.matmul(query * factor, key.swapaxes(-2, -1))
+    scores = matmul(query * factor, key.swapaxes(-2, -1))
     allowed = None
     if is_causal:
         allowed = ops.tril(ops.ones((query.shape[-2], key.shape[-2]), dtype=ms.bool_))
@@ -59,7 +60,7 @@ def scaled_dot_product_attention(
         # softmax over nothing but -inf is NaN; the mask, not the NaN, decides both value and gradient
         empty = ops.logical_not(allowed.any(-1, True))
         weights = ops.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
-    return ops.matmul(dropout(weights, dropout_p), value)
+    return matmul(dropout(weights, dropout_p), value)
 
 
 class SDPBackend(enum.Enum):

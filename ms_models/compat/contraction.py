@@ -8,6 +8,8 @@ from typing import Any
 from mindspore import Tensor, ops
 from mindspore.ops import constexpr
 
+from .products import bmm
+
 
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Sum of products over named axes, `"bhid,bhjd->bhij"`; letters, spaces and one `...` per operand.
@@ -24,7 +26,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     for i in range(len(pairs)):
         left, right, shape = pairs[i]
         other = _take_diagonals(tensors[i + 1], diagonals[i + 1])
-        result = ops.bmm(_arranged(result, left), _arranged(other, right)).reshape(shape)
+        result = bmm(_arranged(result, left), _arranged(other, right)).reshape(shape)
     if summed:
         result = result.sum(summed)
     return ops.transpose(result, order) if order else result

@@ -8,6 +8,8 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, ops
 
+from .products import matmul
+
 
 def _power(base: Tensor, exponent: float) -> Tensor:
     """`base ** exponent` for numbers from 0 on, with derivative 0 at 0, as torch's norms have it."""
@@ -77,7 +79,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         width = width * b.shape[i]
     first = ops.transpose(a, rows + left) if a.ndim else a
     second = ops.transpose(b, right + columns) if b.ndim else b
-    product = ops.matmul(first.reshape(height, inner), second.reshape(inner, width))
+    product = matmul(first.reshape(height, inner), second.reshape(inner, width))
     return product.reshape(tuple([a.shape[i] for i in rows]) + tuple([b.shape[i] for i in columns]))
 
 
@@ -98,7 +100,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (sum of the products of the matrix pairs)`."""
-    product = ops.matmul(batch1, batch2).sum(0) * alpha
+    product = matmul(batch1, batch2).sum(0) * alpha
     return product if beta == 0 else product + input * beta
 
 
@@ -106,7 +108,7 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     """Product of matrices from left to right."""
     result = matrices[0]
     for matrix in matrices[1:]:
-        result = ops.matmul(result, matrix)
+        result = matmul(result, matrix)
     return result
 
 

@@ -9,6 +9,7 @@ from mindspore import Tensor, ops
 from mindspore.ops import constexpr
 
 from .pooling import Size, per_axis
+from .products import matmul
 
 
 @constexpr
@@ -84,7 +85,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
     """`y[k] = x1 W[k] x2 + b[k]`; weight `[out, in1, in2]`."""
     out, first, second = weight.shape
-    left = ops.matmul(input1.reshape(-1, first), weight.swapaxes(0, 1).reshape(first, out * second))
+    left = matmul(input1.reshape(-1, first), weight.swapaxes(0, 1).reshape(first, out * second))
     result = (left.reshape(-1, out, second) * input2.reshape(-1, 1, second)).sum(-1)
     result = result if bias is None else result + bias
     return result.reshape((*input1.shape[:-1], out))
