@@ -6,6 +6,7 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from .module import Module
+from .products import matmul
 
 
 def _reduce(losses: Tensor, weights: Tensor, reduction: str) -> Tensor:
@@ -105,7 +106,7 @@ def linear_cross_entropy(
         linear_bias: `[C, d1, ...]`.
     """
     outputs = linear_weight.shape[:-1]
-    logits = ops.matmul(input, linear_weight.reshape((-1, linear_weight.shape[-1])).swapaxes(0, 1))
+    logits = matmul(input, linear_weight.reshape((-1, linear_weight.shape[-1])).swapaxes(0, 1))
     logits = logits.reshape((*input.shape[:-1], *outputs))
     if linear_bias is not None:
         logits = logits + linear_bias

@@ -6,6 +6,14 @@ from typing import Any
 
 from mindspore import Tensor, ops
 
+from .activations import log_softmax as _log_softmax
+from .activations import softmax as _softmax
+from .cumulative import cumprod as _cumprod
+from .cumulative import prod as _prod
+from .ordering import amax as _amax
+from .ordering import amin as _amin
+from .ordering import argmax as _argmax
+from .ordering import argmin as _argmin
 from .picking import nanmedian
 
 _INF = float("inf")
@@ -56,7 +64,7 @@ def prod(
     ndim, axes = input.ndim, _axes(input, dim)
     for axis in range(ndim - 1, -1, -1):
         if axis in axes or axis - ndim in axes:
-            result = ops.prod(result, axis, keepdim)
+            result = _prod(result, axis, keepdim)
     return result
 
 
@@ -65,7 +73,7 @@ def amax(
 ) -> Tensor:
     """Largest kept element."""
     filled = _filled(input, mask, -_INF, dtype)
-    return filled if input.ndim == 0 else ops.amax(filled, _axes(input, dim), keepdim)
+    return _amax(filled, dim, keepdim)
 
 
 def amin(
@@ -73,30 +81,25 @@ def amin(
 ) -> Tensor:
     """Smallest kept element."""
     filled = _filled(input, mask, _INF, dtype)
-    return filled if input.ndim == 0 else ops.amin(filled, _axes(input, dim), keepdim)
+    return _amin(filled, dim, keepdim)
 
 
 def argmax(
     input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None
 ) -> Tensor:
     """Position of the largest kept element."""
-    return _position(_filled(input, mask, -_INF, dtype), dim, keepdim, ops.argmax)
+    return _position(_filled(input, mask, -_INF, dtype), dim, keepdim, _argmax)
 
 
 def argmin(
     input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None
 ) -> Tensor:
     """Position of the smallest kept element."""
-    return _position(_filled(input, mask, _INF, dtype), dim, keepdim, ops.argmin)
+    return _position(_filled(input, mask, _INF, dtype), dim, keepdim, _argmin)
 
 
 def _position(filled: Tensor, dim: int | None, keepdim: bool, find: Any) -> Tensor:
     """torch gives these positions in the data type of the input."""
-    if filled.ndim == 0:
-        return ops.zeros_like(filled)
-    if dim is None:
-        place = find(filled.reshape(-1), 0).astype(filled.dtype)
-        return place.reshape((1,) * filled.ndim) if keepdim else place
     return find(filled, dim, keepdim).astype(filled.dtype)
 
 
@@ -183,18 +186,27 @@ def _power(base: Tensor, exponent: float) -> Tensor:
 
 
 def softmax(input: Tensor, dim: int, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
-    """Softmax over the kept elements; the others are 0."""
-    return ops.softmax(_filled(input, mask, -_INF, dtype), dim)
+    """Softmax over the kept elements; the others are 0. Where none is kept it is NaN."""
+    return _normalized(_filled(input, mask, -_INF, dtype), dim)
 
 
 def log_softmax(input: Tensor, dim: int, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Logarithm of `softmax`."""
-    return ops.log_softmax(_filled(input, mask, -_INF, dtype), dim)
+    return _log_softmax(_filled(input, mask, -_INF, dtype), dim)
 
 
 def softmin(input: Tensor, dim: int, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """`softmax` of the negated input."""
-    return ops.softmax(-_filled(input, mask, _INF, dtype), dim)
+    return _normalized(-_filled(input, mask, _INF, dtype), dim)
+
+
+def _normalized(filled: Tensor, dim: int) -> Tensor:
+    """Softmax; MindSpore's own gives what was in memory for a row of minus infinities."""
+    if filled.ndim == 0 or 0 in filled.shape:
+        return _softmax(filled, dim)
+    lost = ops.amax(ops.stop_gradient(filled), dim, True) == -_INF
+    lost = ops.broadcast_to(lost, filled.shape)
+    return ops.where(lost, ops.full_like(filled, float("nan")), _softmax(filled, dim))
 
 
 def normalize(
@@ -214,7 +226,7 @@ def cumsum(input: Tensor, dim: int, dtype: Any = None, mask: Tensor | None = Non
 def cumprod(input: Tensor, dim: int, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Running product of the kept elements."""
     filled = _filled(input, mask, 1.0, dtype)
-    return filled if input.ndim == 0 or 0 in input.shape else ops.cumprod(filled, dim)
+    return _cumprod(filled, dim)
 
 
 def logaddexp(

@@ -9,6 +9,8 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from .graph import values_indices
+from .nan_order import ascending_key, descending_key
+from .ordering import sort
 
 
 def _picked(input: Tensor, places: Tensor, dim: int, keepdim: bool) -> Any:
@@ -20,10 +22,7 @@ def _picked(input: Tensor, places: Tensor, dim: int, keepdim: bool) -> Any:
 
 
 def _order(input: Tensor, dim: int) -> Tensor:
-    fixed = ops.stop_gradient(input)
-    if input.is_floating_point():  # MindSpore sorts NaN anywhere, torch to the end
-        fixed = ops.masked_fill(fixed, ops.isnan(fixed), float("inf"))
-    return ops.sort(fixed, dim)[1].astype(ms.int64)
+    return ops.sort(ascending_key(input), dim)[1].astype(ms.int64)
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
@@ -80,20 +79,20 @@ def _last_of_mode(line: Any) -> int:
 
 
 def cummax(input: Tensor, dim: int) -> Any:
-    """Running maximum along `dim` and the position where it was last found."""
+    """Running maximum along `dim` and the position where it was last found; NaN wins."""
     if input.ndim == 0:
         return values_indices(input, ms.tensor(0, ms.int64))
     # MindSpore's own gradient of cummax has no CPU kernel
-    return _picked(input, ops.cummax(ops.stop_gradient(input), dim)[1].astype(ms.int64), dim, True)
+    return _picked(input, ops.cummax(ascending_key(input), dim)[1].astype(ms.int64), dim, True)
 
 
 def cummin(input: Tensor, dim: int) -> Any:
-    """Running minimum along `dim` and the position where it was last found."""
+    """Running minimum along `dim` and the position where it was last found; NaN wins."""
     if input.ndim == 0:
         return values_indices(input, ms.tensor(0, ms.int64))
-    return _picked(input, ops.cummin(ops.stop_gradient(input), dim)[1].astype(ms.int64), dim, True)
+    return _picked(input, ops.cummin(descending_key(input), dim)[1].astype(ms.int64), dim, True)
 
 
 def msort(input: Tensor) -> Tensor:
     """Elements in ascending order along the first axis."""
-    return input if input.ndim == 0 else ops.msort(input)
+    return input if input.ndim == 0 else sort(input, 0)[0]

@@ -8,6 +8,7 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from .elementwise import nan_to_zero
+from .nan_order import ascending_key
 
 
 def _axes(input: Tensor, dim: Any) -> tuple[int, ...]:
@@ -150,8 +151,7 @@ def quantile(
     """Quantiles `q` in [0, 1]; a vector of them becomes the first axis. NaN spreads, or is left out."""
     axis = 0 if dim is None else dim % max(input.ndim, 1)
     flat = input.reshape(-1) if dim is None or input.ndim == 0 else ops.movedim(input, axis, -1)
-    fixed = ops.stop_gradient(flat)  # MindSpore sorts NaN anywhere, torch to the end
-    order = ops.sort(ops.masked_fill(fixed, ops.isnan(fixed), float("inf")), -1)[1].astype(ms.int64)
+    order = ops.sort(ascending_key(flat), -1)[1].astype(ms.int64)
     ordered = ops.gather_elements(flat, -1, order)
     bad = ops.isnan(ordered)
     levels = q if isinstance(q, Tensor) else ms.tensor(q, input.dtype)
