@@ -16,7 +16,7 @@ from migrate.code.migration_notes import migration_notes
 from migrate.code.project import SourceFile, load_project
 from migrate.code.requirements import convert_requirements, declares_torch, is_requirements
 from migrate.code.verify.imports import import_modules
-from migrate.code.verify.modules import Outcome, compare_modules
+from migrate.code.verify.modules import TOLERANCES, Outcome, compare_modules
 from migrate.code.verify.recipes import Recipe, read_recipes
 from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
@@ -213,7 +213,7 @@ def _compared(report: Report, recipes: list[Recipe], outcomes: list[Outcome]) ->
     """One stage per module: how far it got, and the finding where it stopped."""
     for recipe in recipes:
         mine = [outcome for outcome in outcomes if outcome.recipe is recipe]
-        worst = {outcome.stage: float(f"{outcome.worst:.2g}") for outcome in mine if outcome.compared}
+        worst = {outcome.stage: float(f"{outcome.worst:.2g}") for outcome in mine if outcome.stage in TOLERANCES}
         bad = next((outcome for outcome in mine if outcome.verdict is not Verdict.PASS), None)
         verdict = Verdict.PASS if bad is None else bad.verdict
         message = f"{', '.join(o.stage for o in mine)} agree" if bad is None else f"{bad.stage}: {bad.message}"
