@@ -11,22 +11,28 @@ from .module import Module
 
 
 class LogSoftmax(Module):
-    """Logarithm of softmax along `dim`."""
+    """Logarithm of softmax along `dim`; without it along axis 0 of one or three axes, else axis 1, as in torch."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
 
+    def _axis(self, input: Tensor) -> int:
+        if self.dim is not None:
+            return self.dim
+        return 0 if input.ndim in (0, 1, 3) else 1
+
     def construct(self, input: Tensor) -> Tensor:
-        shifted = input - ops.stop_gradient(ops.max(input, self.dim, True)[0])  # the kernel is off by 3e-6
-        return shifted - ops.log(ops.exp(shifted).sum(self.dim, True))
+        dim = self._axis(input)
+        shifted = input - ops.stop_gradient(ops.max(input, dim, True)[0])  # the kernel is off by 3e-6
+        return shifted - ops.log(ops.exp(shifted).sum(dim, True))
 
 
 class Softmin(LogSoftmax):
     """Softmax of the negative along `dim`."""
 
     def construct(self, input: Tensor) -> Tensor:
-        return activations.softmin(input, self.dim)
+        return activations.softmin(input, self._axis(input))
 
 
 class Softmax2d(Module):

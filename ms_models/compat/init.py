@@ -75,6 +75,37 @@ def eye_(tensor: Tensor) -> Tensor:
     return _fill(tensor, np.eye(*tensor.shape))
 
 
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Fill the kernel `[out, in, size...]` of a convolution so that it hands on as many channels as there are.
+
+    Raises:
+        ValueError: not three to five dimensions, or `groups` does not divide the outputs.
+    """
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    outputs, inputs = tensor.shape[:2]
+    if outputs % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    values = np.zeros(tensor.shape)
+    centre = tuple(n // 2 for n in tensor.shape[2:])
+    for group in range(groups):
+        for i in range(min(outputs // groups, inputs)):
+            values[(group * (outputs // groups) + i, i, *centre)] = 1.0
+    return _fill(tensor, values)
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """Fill a matrix from N(0, std^2), with the fraction `sparsity` of each column set to zero."""
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    rows, columns = tensor.shape
+    source = _numpy(generator)
+    values = source.standard_normal((rows, columns)) * std
+    for column in range(columns):
+        values[source.permutation(rows)[: math.ceil(sparsity * rows)], column] = 0.0
+    return _fill(tensor, values)
+
+
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """Recommended gain of a nonlinearity.
 

@@ -13,8 +13,8 @@ class Module(nn.Cell):
     """Base class of converted modules.
 
     Differences from Cell: it starts in training mode, buffers can be reassigned, and parameters, children and modes are
-    reached by torch's names. `state_dict`, `load_state_dict`, `register_buffer`, `buffers`, `apply` and the forward
-    hooks are Cell's own.
+    reached by torch's names. `state_dict`, `load_state_dict`, `register_buffer`, `apply` and the forward hooks are
+    Cell's own.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -127,6 +127,39 @@ class Module(nn.Cell):
                 raise AttributeError(f"{type(cell).__name__} has no child {name!r} (of {target!r})")
             cell = child
         return cell
+
+    def set_submodule(self, target: str, module: nn.Cell, strict: bool = False) -> None:
+        """Put a cell in the place of the one with a dotted name; its parent must exist.
+
+        Raises:
+            AttributeError: a cell on the way is missing or, with `strict`, the one to be replaced.
+        """
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict:
+            self.get_submodule(target)
+        setattr(parent, name, module)
+
+    # -- buffers
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Pairs of dotted name and buffer; a shared buffer comes once unless `remove_duplicate` is off."""
+        seen: set[int] = set()
+        cells = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for path, cell in cells:
+            for name, buffer in cell._buffers.items():
+                if buffer is None or (remove_duplicate and id(buffer) in seen):
+                    continue
+                seen.add(id(buffer))
+                yield f"{path}.{name}" if path else name, buffer
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Buffers in the order of their registration, shared ones once."""
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
 
     # -- modes and data types
     def train(self, mode: bool = True) -> Module:

@@ -17,9 +17,12 @@ OBJECTS = (
     "torch.nn.ModuleList.",
     "torch.nn.ModuleDict.",
     "torch.nn.Sequential.",
+    "torch.nn.ParameterList.",
+    "torch.nn.ParameterDict.",
     "torch.optim.Optimizer.",
     "torch.optim.lr_scheduler.LRScheduler.",
     "torch.optim.lr_scheduler.ReduceLROnPlateau.",
+    "torch.optim.swa_utils.AveragedModel.",
     "torch.device.",
 )
 _SHORT = {"F": "torch.nn.functional", "nn": "torch.nn"}
