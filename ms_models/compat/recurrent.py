@@ -8,6 +8,7 @@ from typing import Any
 from mindspore import Parameter, Tensor, ops
 
 from . import init
+from .activations import tanh
 from .layers import dropout
 from .module import Module
 
@@ -112,8 +113,8 @@ class LSTM(_Recurrent):
 
 def _lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     i, f, g, o = ops.chunk(gates, 4, -1)
-    cell = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.tanh(g)
-    return ops.sigmoid(o) * ops.tanh(cell), cell
+    cell = ops.sigmoid(f) * cell + ops.sigmoid(i) * tanh(g)
+    return ops.sigmoid(o) * tanh(cell), cell
 
 
 class GRU(_Recurrent):
@@ -125,7 +126,7 @@ class GRU(_Recurrent):
         ir, iz, inew = ops.chunk(from_input, 3, -1)
         hr, hz, hnew = ops.chunk(from_hidden, 3, -1)
         update = ops.sigmoid(iz + hz)
-        new = ops.tanh(inew + ops.sigmoid(ir + hr) * hnew)
+        new = tanh(inew + ops.sigmoid(ir + hr) * hnew)
         return ((1 - update) * new + update * state[0],)
 
 
@@ -151,7 +152,7 @@ class RNN(_Recurrent):
 
     def _step(self, from_input: Tensor, from_hidden: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         total = from_input + from_hidden
-        return (ops.tanh(total) if self.nonlinearity == "tanh" else ops.relu(total),)
+        return (tanh(total) if self.nonlinearity == "tanh" else ops.relu(total),)
 
 
 class LSTMCell(Module):
