@@ -92,6 +92,11 @@ CODES: dict[str, Code] = {
         "The tensor shares memory with another name; an assignment would not change the other one.",
         "Assign to the original, e.g. with an index.",
     ),
+    "M303": Code(
+        Severity.NOTE,
+        "copy_ changes the tensor itself, so the caller sees it; but slices and transposed tensors are copies.",
+        "Where a caller passes such a view, let it assign the result.",
+    ),
     # training
     "M401": Code(
         Severity.WARNING,

@@ -160,7 +160,8 @@ class CallInference(ABC):
     def _method_call(self, function: cst.Attribute, arguments: Arguments, env: Env) -> Type:
         base = self.type_of(function.value, env)
         method = function.attr.value
-        if base == UNKNOWN and self._asks() and only_tensors_have(method, self.symbols):
+        asked = base == UNKNOWN or (base == PENDING and isinstance(function.value, cst.Attribute))
+        if asked and self._asks() and only_tensors_have(method, self.symbols):
             base = TENSOR
             self.show(function.value, base, env)
         if base.is_tensor:
@@ -259,6 +260,8 @@ class CallInference(ABC):
             return UNKNOWN
         if name.startswith("builtins."):
             return NUMBER if name in ("builtins.len", "builtins.int", "builtins.float", "builtins.abs") else VALUE
+        if name.startswith("einops."):
+            return _einops(name, first)
         if name.split(".")[0] in _PLAIN_LIBRARIES:
             return VALUE
         return None
@@ -299,3 +302,17 @@ class CallInference(ABC):
         if base.kind == "dict":
             return VALUE
         return base.element
+
+
+def _einops(name: str, first: Type) -> Type:
+    """Functions of einops give what they are given: tensors of tensors, arrays of arrays."""
+    if name.startswith("einops.layers.torch."):
+        return instance(name)
+    function = name.rpartition(".")[2]
+    given = first.element if first.kind in ("list", "tuple") else first
+    given = TENSOR if given.is_tensor else given
+    if function == "pack":
+        return tuple_of(given, VALUE)
+    if function == "unpack":
+        return list_of(given)
+    return given if function in ("rearrange", "repeat", "reduce", "einsum") else VALUE

@@ -16,6 +16,9 @@ _VIEWS = frozenset(
     }
 )  # fmt: skip
 
+_SHARED = m.OneOf(*(m.Name(name) for name in ("view", "to", "cpu", "cuda")))
+"""Methods after which `copy_` still changes the original in MindSpore, or after which torch has a tensor of its own."""
+
 
 class AliasScan:
     """Collects, per function, what each name was assigned from and where it was stored."""
@@ -51,6 +54,24 @@ class AliasScan:
         if name.value in uses.stored:
             return f"{name.value} is also stored under another name"
         return None
+
+    def is_parameter(self, name: cst.Name) -> bool:
+        """Whether a name is a parameter of its function."""
+        return name.value in self._uses_around(name).parameters
+
+    def copies_reach(self, name: cst.Name) -> bool:
+        """Whether `copy_` on a name changes what torch would change: a slice is no view in MindSpore, a reshape is."""
+        uses = self._uses_around(name)
+        sources = uses.assigned.get(name.value, [])
+        if not sources and name.value not in uses.parameters:
+            return False
+        return all(source is not None and self._same_memory(source) for source in sources)
+
+    def _same_memory(self, node: cst.BaseExpression) -> bool:
+        while isinstance(node, cst.Call) and m.matches(node.func, m.Attribute(attr=_SHARED)):
+            assert isinstance(node.func, cst.Attribute)
+            node = node.func.value
+        return isinstance(node, cst.Name) or self.is_fresh(node)
 
     def is_fresh(self, node: cst.BaseExpression) -> bool:
         """Whether an expression makes a tensor that nothing else refers to."""

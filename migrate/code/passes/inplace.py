@@ -1,6 +1,7 @@
 """In-place tensor methods as assignments: `x.mul_(y)` -> `x = x * y`, and `assign` where it is a parameter.
 
 MindSpore 2.10 returns the right value from `x.mul_(y)` and leaves `x` unchanged on the CPU, without an error.
+`copy_` does change it, for every other holder: `x = x.copy_(x * y)` where an assignment alone would not reach them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import libcst.matchers as m
 from migrate.code.context import FileContext, code_of
 from migrate.code.passes.aliases import AliasScan
 from migrate.code.passes.base import Pass
+from migrate.code.resolve import dotted
 from migrate.code.template import Expansion, select
 
 _OUT_OF_PLACE = {"zero_": "torch.zeros_like", "fill_": "torch.full_like"}
@@ -69,6 +71,10 @@ class InPlace(Pass):
         if method is None or original in self._statements:
             return updated if method else None
         if original not in self._values:
+            assert isinstance(original.func, cst.Attribute)
+            receiver = original.func.value
+            if dotted(receiver) and (not isinstance(receiver, cst.Name) or self._aliases.copies_reach(receiver)):
+                return self._copied(method, original, updated, receiver) or updated
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M301", original, f"{code_of(original)} changes its tensor inside an expression")
             return updated
@@ -96,6 +102,21 @@ class InPlace(Pass):
         self.context.report("M112" if rows else "M110", original, f"tensor method {method}: {found.reason}")
         return None
 
+    def _copied(
+        self, method: str, original: cst.Call, updated: cst.Call, receiver: cst.BaseExpression
+    ) -> cst.Call | None:
+        """`x.copy_(value)`: the one in-place method that changes the tensor itself, which others may hold as well."""
+        value = self._value(method, original, updated)
+        if value is None:
+            return None
+        if isinstance(receiver, cst.Name) and self._aliases.is_parameter(receiver):
+            message = f"{code_of(original)} changes the tensor of the caller, unless it is a slice or transposed"
+            self.context.report("M303", original, message)
+        if m.matches(value, m.Call(func=m.Attribute(attr=m.Name("copy_")))):
+            assert isinstance(value, cst.Call)
+            return value
+        return cst.Call(cst.Attribute(receiver, cst.Name("copy_")), [cst.Arg(value)])
+
     def small_statement(
         self, original: cst.BaseSmallStatement, updated: cst.BaseSmallStatement
     ) -> cst.BaseSmallStatement | None:
@@ -111,6 +132,13 @@ class InPlace(Pass):
             parameter = _without_data(base if inner else new.func.value)
             value = self._value(method, call, new if inner else _on(new, parameter))
             return None if value is None else _assign_parameter(parameter, value)
+        if m.matches(base, m.Attribute(attr=m.Name("data"))):
+            copied = self._copied(method, call, new, base)
+            return None if copied is None else cst.Expr(copied)
+        if isinstance(base, cst.Name) and self._aliases.reason(base) and self._aliases.copies_reach(base):
+            copied = self._copied(method, call, new, base)
+            # The result is right even where `copy_` cannot change what it is called on: a slice, a transposed tensor.
+            return None if copied is None else cst.Assign([cst.AssignTarget(cst.Name(base.value))], copied)
         if isinstance(base, cst.Name) and (reason := self._aliases.reason(base)):
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M302", call, f"{code_of(call)}: {reason}")
