@@ -51,6 +51,8 @@ class FileContext:
         self.counts = Counts()
         self.owned: set[cst.CSTNode] = set()
         """Name nodes that are part of something a pass handles as a whole."""
+        self.helpers: set[str] = set()
+        """Modules of `ms_compat` that rewritten import statements name."""
         self.uses_torch = file.source.imports_torch
         self._statements: list[tuple[cst.CSTNode, list[str]]] = []
 
@@ -81,9 +83,11 @@ class FileContext:
 
     def leave_statement(self, updated: cst.CSTNode) -> cst.CSTNode:
         """The statement with its TODO lines; a line whose code already stands there is not repeated."""
-        _, todos = self._statements.pop()
+        original, todos = self._statements.pop()
         lines = list(getattr(updated, "leading_lines", ()))
-        present = " ".join(line.comment.value for line in lines if line.comment)
+        tree = self.file.tree
+        above = list(tree.header) if tree.body and tree.body[0] is original else []  # where libcst keeps such comments
+        present = " ".join(line.comment.value for line in above + lines if line.comment)
         new = [todo for todo in todos if not todo.startswith(_TODO) or todo.split(")")[0] + ")" not in present]
         if not new:
             return updated

@@ -12,6 +12,7 @@ from migrate.code.passes.base import Pass
 from migrate.code.passes.cells import Cells
 from migrate.code.passes.devices import Devices
 from migrate.code.passes.dynamic import Dynamic
+from migrate.code.passes.einops_imports import EinopsImports
 from migrate.code.passes.formats import Formats
 from migrate.code.passes.inplace import InPlace
 from migrate.code.passes.leftovers import Leftovers
@@ -22,7 +23,18 @@ from migrate.code.rewrite import rewrite
 from migrate.report import Finding
 
 # The first pass that answers for a call or a name wins, so `Names`, which knows least about meaning, comes late.
-PASSES: tuple[type[Pass], ...] = (ThirdParty, Training, Cells, Dynamic, Devices, InPlace, Formats, Names, Leftovers)
+PASSES: tuple[type[Pass], ...] = (
+    ThirdParty,
+    EinopsImports,
+    Training,
+    Cells,
+    Dynamic,
+    Devices,
+    InPlace,
+    Formats,
+    Names,
+    Leftovers,
+)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def finish_imports(context: FileContext, tree: cst.Module, keep: frozenset[str] 
     if emitted and context.counts.converted:
         plan = _plan(emitted, plain_names(tree), pruner.removed)
         tree = _visited(tree, _Shortener(plan.spelling, lines))
-    helpers = frozenset(name.split(".")[1] for name in emitted if name.startswith("ms_compat."))
+    helpers = frozenset(name.split(".")[1] for name in emitted if name.startswith("ms_compat.")) | context.helpers
     tree, guarded = guard_torch_imports(context, _placed(tree, plan.lines()))
     if guarded:
         helpers |= {UNCONVERTED}

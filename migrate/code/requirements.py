@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from migrate.code.findings import finding
-from migrate.code.passes.third_party import TORCH_PACKAGES
+from migrate.code.torch_packages import TORCH_PACKAGES
 from migrate.report import Finding
 
 MINDSPORE = "mindspore==2.10.*"
@@ -26,7 +26,7 @@ def convert_requirements(text: str, path: str) -> tuple[str, list[Finding]]:
     lines = text.splitlines(keepends=True)
     names = [_normalized(line) for line in lines]
     findings = [
-        finding("M114", f"{name} needs torch", file=path, line=number)
+        finding("M114", f"{name}: {TORCH_PACKAGES[name.replace('-', '_')]}", file=path, line=number)
         for number, name in enumerate(names, 1)
         if name is not None and name.replace("-", "_") in TORCH_PACKAGES
     ]

@@ -92,6 +92,8 @@ class Symbols:
         return found
 
     def _torch_base(self, name: str) -> str | None:
+        if name.startswith("einops.layers.torch."):
+            return MODULE
         if not name.startswith("torch."):
             return None
         for row in self.table.rows(name):

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import libcst as cst
+import libcst.matchers as m
 
+from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
 from migrate.code.resolve import dotted
+from migrate.code.torch_packages import PURE_TRANSFORMERS, TORCH_PACKAGES, torch_package
+from migrate.code.walk import walk
 
-TORCH_PACKAGES = frozenset(
-    {
-        "torchvision", "torchaudio", "torchtext", "torchmetrics", "torchtune", "torchao", "torch_xla", "torch_npu",
-        "lightning", "pytorch_lightning", "accelerate", "peft", "trl", "deepspeed", "fairscale", "apex", "timm",
-        "xformers", "flash_attn", "bitsandbytes", "triton", "loralib", "x_transformers", "rotary_embedding_torch",
-        "diffusers", "sentence_transformers", "einops", "safetensors.torch", "megatron", "colossalai", "fairseq",
-    }
-)  # fmt: skip
-"""Import names of packages whose functions take torch tensors."""
-
-# Of transformers, what works without torch installed.
-_TRANSFORMERS_WITHOUT_TORCH = ("Tokenizer", "TokenizerFast", "Config", "Processor")
+_FAILURES = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
 
 class ThirdParty(Pass):
     """Reports; changes nothing."""
 
+    def __init__(self, context: FileContext) -> None:
+        super().__init__(context)
+        self._optional: set[cst.CSTNode] = set()
+        """Imports that the program does without, or that only a type checker reads."""
+
     def enter(self, node: cst.CSTNode) -> None:
+        if (isinstance(node, cst.Try) and _expects_failure(node)) or (
+            isinstance(node, cst.If) and m.matches(node.test, _TYPE_CHECKING)
+        ):
+            self._optional.update(n for n in walk(node.body) if isinstance(n, cst.Import | cst.ImportFrom))
         if isinstance(node, cst.Import):
             for alias in node.names:
                 self._check(node, alias.evaluated_name)
@@ -34,18 +36,37 @@ class ThirdParty(Pass):
                 if module.split(".")[0] == "torch":
                     self.context.counts.add(module, converted=False)
                     self.context.report("M103", node, f"from {module} import *")
-            elif module.split(".")[0] == "transformers":
+                else:
+                    self._check(node, module)
+            elif module.split(".")[0] == "transformers" and node not in self._optional:
                 for alias in node.names:
-                    if not alias.evaluated_name.endswith(_TRANSFORMERS_WITHOUT_TORCH):
+                    if not alias.evaluated_name.endswith(PURE_TRANSFORMERS):
                         self.context.report("M114", node, f"{module}.{alias.evaluated_name} works on torch tensors")
-            else:
+            elif torch_package(module):
                 self._check(node, module)
+            else:
+                for alias in node.names:  # `from safetensors import torch`
+                    self._check(node, f"{module}.{alias.evaluated_name}")
 
     def _check(self, node: cst.CSTNode, module: str) -> None:
-        parts = module.split(".")
+        name = torch_package(module)
+        if name is None or node in self._optional:
+            return
         if self.context.analysis.project.find(module, self.context.file.source):
             return
-        for length in (1, 2):
-            if ".".join(parts[:length]) in TORCH_PACKAGES:
-                self.context.report("M114", node, f"{'.'.join(parts[:length])} works on torch tensors")
-                return
+        self.context.report("M114", node, f"{name}: {TORCH_PACKAGES[name]}")
+
+
+_TYPE_CHECKING = m.Name("TYPE_CHECKING") | m.Attribute(attr=m.Name("TYPE_CHECKING"))
+
+
+def _expects_failure(node: cst.Try) -> bool:
+    """Whether the program goes on when an import in the block fails."""
+    for handler in node.handlers:
+        kinds = [handler.type] if handler.type is not None else []
+        if handler.type is not None and isinstance(handler.type, cst.Tuple):
+            kinds = [element.value for element in handler.type.elements]
+        catches = handler.type is None or any(isinstance(k, cst.Name) and k.value in _FAILURES for k in kinds)
+        if catches:
+            return not any(isinstance(n, cst.Raise) for n in walk(handler.body))
+    return False
