@@ -6,17 +6,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from .optimizer import Optimizer, check_settings, copy_of
 from .wolfe import strong_wolfe
+
+Vector = np.ndarray[Any, Any]
 
 
 class LBFGS(Optimizer):
     """Limited-memory BFGS (Nocedal and Wright, Numerical Optimization, algorithms 7.4 and 7.5).
 
     `step` needs a closure that clears the gradients, leaves new ones in `.grad` (as a function of
-    `backward.backward_of` does) and returns the loss. It is called several times.
+    `backward.backward_of` does) and returns the loss. It is called several times. The method's own vectors are numpy
+    arrays on the host: hundreds of scalar products per step would each wait for the device.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class LBFGS(Optimizer):
             state["n_iter"] += 1
             direction = self._direction(state, gradient, group["history_size"])
             state["prev_flat_grad"], state["prev_loss"] = gradient, loss
-            begin = min(1.0, 1.0 / _number(gradient.abs().sum())) if state["n_iter"] == 1 else 1.0
+            begin = min(1.0, 1.0 / float(np.abs(gradient).sum())) if state["n_iter"] == 1 else 1.0
             state["d"], state["t"] = direction, begin * rate
             slope = dot(gradient, direction)
             if slope > -change:
@@ -82,7 +86,7 @@ class LBFGS(Optimizer):
                 break
         return first
 
-    def _direction(self, state: dict[str, Any], gradient: Tensor, history: int) -> Tensor:
+    def _direction(self, state: dict[str, Any], gradient: Vector, history: int) -> Vector:
         """Minus the gradient times the approximate inverse Hessian, after taking in the last move."""
         if state["n_iter"] == 1:
             state.update({"old_dirs": [], "old_stps": [], "ro": [], "H_diag": 1})
@@ -108,13 +112,13 @@ class LBFGS(Optimizer):
         return direction
 
     def _search(
-        self, closure: Callable[[], Any], direction: Tensor, t: float, start: tuple[float, Tensor, float], most: int
-    ) -> tuple[float, Tensor, float, int]:
+        self, closure: Callable[[], Any], direction: Vector, t: float, start: tuple[float, Vector, float], most: int
+    ) -> tuple[float, Vector, float, int]:
         if self.param_groups[0]["line_search_fn"] != "strong_wolfe":
             raise RuntimeError("only 'strong_wolfe' is supported")
         places = [copy_of(parameter) for parameter in self.parameters]
 
-        def evaluate(length: float) -> tuple[float, Tensor, float]:
+        def evaluate(length: float) -> tuple[float, Vector, float]:
             self._move(length, direction)
             loss, gradient = _number(closure()), self._gradient()
             for parameter, place in zip(self.parameters, places, strict=True):
@@ -124,41 +128,50 @@ class LBFGS(Optimizer):
         tolerance = self.param_groups[0]["tolerance_change"]
         return strong_wolfe(evaluate, t, start, _largest(direction), tolerance, most)
 
-    def _gradient(self) -> Tensor:
+    def _gradient(self) -> Vector:
         """The gradients of all parameters as one vector; zeros for a parameter without one."""
         held = [(parameter, getattr(parameter, "grad", None)) for parameter in self.parameters]
-        return ops.cat([(ops.zeros_like(p) if g is None else g).reshape(-1) for p, g in held])
+        return np.concatenate([_vector(ops.zeros_like(p) if g is None else g) for p, g in held])
 
-    def _move(self, length: float, direction: Tensor) -> None:
+    def _move(self, length: float, direction: Vector) -> None:
         begin = 0
         for parameter in self.parameters:
             size = parameter.numel()
             part = direction[begin : begin + size].reshape(parameter.shape)
-            ops.assign(parameter, parameter + (part * length).astype(parameter.dtype))
+            ops.assign(parameter, parameter + Tensor(part * length).astype(parameter.dtype))
             begin += size
 
     def _saved(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._saved(item) for item in value]
-        return copy_of(value) if isinstance(value, Tensor) else value
+        return Tensor(value.copy()) if isinstance(value, np.ndarray) else value
 
     def _loaded(self, parameter: Parameter, values: dict[str, Any], group: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: self._saved(value) for name, value in values.items() if name != "al"}
-        for name in ("t", "H_diag", "prev_loss"):  # torch holds some of these as tensors
-            if kept.get(name) is not None:
-                kept[name] = _number(kept[name])
-        if kept.get("ro"):
-            kept["ro"] = [_number(value) for value in kept["ro"]]
+        kept = {name: _held(value) for name, value in values.items() if name != "al"}
         return kept
 
 
-def dot(a: Tensor, b: Tensor) -> float:
+def dot(a: Vector, b: Vector) -> float:
     """Sum of products, as a number."""
-    return _number((a * b).sum())
+    return float(np.dot(a, b))
 
 
-def _largest(vector: Tensor) -> float:
-    return _number(vector.abs().max())
+def _largest(vector: Vector) -> float:
+    return float(np.abs(vector).max())
+
+
+def _vector(tensor: Tensor) -> Vector:
+    exact = tensor if tensor.dtype in (ms.float32, ms.float64) else tensor.astype(ms.float32)
+    return exact.asnumpy().reshape(-1)
+
+
+def _held(value: Any) -> Any:
+    """Part of a loaded state: vectors as arrays, numbers (some are tensors in torch) as numbers."""
+    if isinstance(value, list):
+        return [_held(item) for item in value]
+    if isinstance(value, Tensor):
+        return _vector(value).copy() if value.ndim else _number(value)
+    return value
 
 
 def _number(value: Any) -> float:
