@@ -50,6 +50,8 @@ class _Convolution(Module):
         self.stride, self.dilation = per_axis(stride, self.rank), per_axis(dilation, self.rank)
         self.padding: Any = padding if isinstance(padding, str) else per_axis(padding, self.rank)
         self.padding_mode = padding_mode
+        edges = widths(self.padding, self.kernel_size, self.dilation)
+        self._edges = tuple(n for pair in reversed(edges) for n in pair)
         pair = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
         self.weight = Parameter(init.empty((*pair, *self.kernel_size), dtype))
         if bias:
@@ -68,8 +70,7 @@ class _Convolution(Module):
     def construct(self, input: Tensor) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
-            edges = widths(padding, self.kernel_size, self.dilation)
-            input = pad(input, [n for pair in reversed(edges) for n in pair], _MODES[self.padding_mode])
+            input = pad(input, self._edges, _MODES[self.padding_mode])
             padding = 0
         return conv(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
