@@ -17,6 +17,7 @@ from migrate.code.passes.formats import Formats
 from migrate.code.passes.inplace import InPlace
 from migrate.code.passes.leftovers import Leftovers
 from migrate.code.passes.names import Names
+from migrate.code.passes.runtime_checks import RuntimeChecks
 from migrate.code.passes.third_party import ThirdParty
 from migrate.code.passes.training import Training
 from migrate.code.rewrite import rewrite
@@ -32,6 +33,7 @@ PASSES: tuple[type[Pass], ...] = (
     Devices,
     InPlace,
     Formats,
+    RuntimeChecks,
     Names,
     Leftovers,
 )

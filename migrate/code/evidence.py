@@ -12,6 +12,8 @@ from migrate.code.symbols import Symbols
 from migrate.code.walk import walk
 
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, np.ndarray, np.generic)
+PLAIN_METHODS = frozenset(name for kind in _PLAIN for name in dir(kind))
+"""Of texts, numbers, containers and arrays."""
 _ELSEWHERE = frozenset(
     {"apply_", "backward", "data", "fill", "grad", "hist", "select", "scatter", "type_as", "where", "index", "values"}
 )
@@ -23,9 +25,8 @@ _CONTAINER_METHODS = frozenset({"items", "keys", "append", "get", "update", "ext
 def _tensor_only(table: ApiTable) -> frozenset[str]:
     methods = {name.rpartition(".")[2] for name in table.names() if name.startswith("torch.Tensor.")}
     modules = {name.rpartition(".")[2] for name in table.names() if name.startswith("torch.nn.Module.")}
-    plain = {name for kind in _PLAIN for name in dir(kind)}
     in_place = {f"{name}_" for name in methods if not name.endswith("_")}
-    return frozenset((methods | in_place) - modules - plain - _ELSEWHERE)
+    return frozenset((methods | in_place) - modules - PLAIN_METHODS - _ELSEWHERE)
 
 
 def only_tensors_have(method: str, symbols: Symbols) -> bool:

@@ -70,6 +70,11 @@ CODES: dict[str, Code] = {
         "If the object is a tensor, the method is another one in MindSpore; the type of the object is not known.",
         "Annotate the variable, e.g. `x: torch.Tensor`, and convert again.",
     ),
+    "M121": Code(
+        Severity.NOTE,
+        "The type of the object is not known; a tensor takes the MindSpore form, anything else the call as it was.",
+        "Nothing to do. Annotated, e.g. `x: torch.Tensor`, the line becomes the plain MindSpore form.",
+    ),
     # modules
     "M201": Code(
         Severity.WARNING,

@@ -33,6 +33,7 @@ _TENSOR_ATTRIBUTES = {
     "shape": SHAPE, "dtype": DTYPE, "device": DEVICE, "ndim": NUMBER, "is_cuda": NUMBER, "requires_grad": NUMBER,
     "data": TENSOR, "grad": TENSOR, "T": TENSOR, "mT": TENSOR, "H": TENSOR, "real": TENSOR, "imag": TENSOR,
 }  # fmt: skip
+_TENSOR_CLASSES = ("torch.Tensor", "mindspore.Tensor")
 
 
 class Inference(CallInference):
@@ -245,7 +246,10 @@ class Inference(CallInference):
         return NUMBER if isinstance(node.operator, cst.Not) else inner
 
     def _booleanoperation(self, node: cst.BooleanOperation, env: Env) -> Type:
-        return join(self.type_of(node.left, env), self.type_of(node.right, env)) or UNKNOWN
+        left = self.type_of(node.left, env)
+        taken, other = self.narrowed(node.left, env)
+        right = self.type_of(node.right, taken if isinstance(node.operator, cst.And) else other)
+        return join(left, right) or UNKNOWN
 
     def _comparison(self, node: cst.Comparison, env: Env) -> Type:
         found = [self.type_of(node.left, env)] + [self.type_of(c.comparator, env) for c in node.comparisons]
@@ -260,7 +264,23 @@ class Inference(CallInference):
 
     def _ifexp(self, node: cst.IfExp, env: Env) -> Type:
         self.type_of(node.test, env)
-        return join(self.type_of(node.body, env), self.type_of(node.orelse, env)) or UNKNOWN
+        taken, other = self.narrowed(node.test, env)
+        return join(self.type_of(node.body, taken), self.type_of(node.orelse, other)) or UNKNOWN
+
+    def narrowed(self, test: cst.BaseExpression, env: Env) -> tuple[Env, Env]:
+        """The environments in which a condition holds and in which it does not: `isinstance(x, torch.Tensor)`."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            other, taken = self.narrowed(test.expression, env)
+            return taken, other
+        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+            taken, _ = self.narrowed(test.left, env)
+            return self.narrowed(test.right, taken)[0], dict(env)
+        if isinstance(test, cst.Call) and test.args and isinstance(test.args[0].value, cst.Name):
+            question = self.resolver.qualified(test.func)
+            kind = self.resolver.qualified(test.args[1].value) if len(test.args) == 2 else None
+            if question == "torch.is_tensor" or (question == "builtins.isinstance" and kind in _TENSOR_CLASSES):
+                return {**env, test.args[0].value.value: TENSOR}, dict(env)
+        return dict(env), dict(env)
 
     def _namedexpr(self, node: cst.NamedExpr, env: Env) -> Type:
         found = self.type_of(node.value, env)

@@ -49,5 +49,15 @@ def test_fixture(path: Path, tmp_path: Path) -> None:
 
 def test_every_pass_has_fixtures() -> None:
     folders = {path.parent.name for path in CASES}
-    assert folders == {"cells", "names", "dynamic", "devices", "inplace", "training", "imports", "third_party"}
+    assert folders == {
+        "cells",
+        "names",
+        "dynamic",
+        "devices",
+        "inplace",
+        "training",
+        "imports",
+        "third_party",
+        "runtime_checks",
+    }
     assert len(CASES) >= 15

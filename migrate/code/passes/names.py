@@ -8,18 +8,11 @@ from collections.abc import Sequence
 import libcst as cst
 
 from mappings.api import ApiTable, Row, Standing
-from migrate.code.context import FileContext, code_of
+from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
 from migrate.code.template import Expansion, Refusal, expand, expand_symbol, select
 from migrate.code.types import Type
 
-# Methods that a str, list, dict, set, file or number has too: on an object of unknown type they say nothing.
-_COMMON_METHODS = frozenset(name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)) | {
-        "write", "read", "close", "seek", "flush", "item", "numpy", "tolist", "shape", "dtype", "astype", "mean",
-        "std", "sum", "max", "min", "all", "any", "reshape", "transpose", "flatten", "squeeze", "step", "to",
-        "size", "type", "where", "round", "repeat", "equal", "eq", "ne", "lt", "gt", "le", "ge", "data", "abs",
-        "dot", "apply_", "put", "resize",
-}  # fmt: skip
 _MAPPING_METHODS = ("items", "keys", "values", "get", "pop", "update")
 
 
@@ -145,10 +138,7 @@ class Names(Pass):
         if not isinstance(original.func, cst.Attribute) or not isinstance(updated.func, cst.Attribute):
             return None
         name = self._member(original.func)
-        if name is not None:
-            return self._convert_call(name, original, updated, updated.func.value)
-        self._check_unknown(original, updated)
-        return None
+        return None if name is None else self._convert_call(name, original, updated, updated.func.value)
 
     def _convert_call(
         self, name: str, original: cst.Call, updated: cst.Call, receiver: cst.BaseExpression | None
@@ -175,24 +165,6 @@ class Names(Pass):
             self.context.report("M111", node, f"{name}: {refusal.reason}")
         else:
             self.context.report("M112", node, f"{name}: {refusal.reason}")
-
-    def _check_unknown(self, original: cst.Call, updated: cst.Call) -> None:
-        assert isinstance(original.func, cst.Attribute) and isinstance(updated.func, cst.Attribute)
-        method = original.func.attr.value
-        if method in _COMMON_METHODS or self.context.type_of(original.func.value).is_known:
-            return
-        if self.context.resolver.qualified(original.func) is not None:
-            return  # a function of some module, not a method
-        name = f"torch.Tensor.{method}"
-        in_place = method.endswith("_") and not method.endswith("__") and name[:-1] in self.context.table
-        if not self.context.uses_torch or (name not in self.context.table and not in_place):
-            return
-        found = select(self.context.table, name, updated.args, updated.func.value, self.context.target, {})
-        if isinstance(found, Refusal) or code_of(found.node) != code_of(updated):
-            self.context.counts.add(name, converted=False)
-            self.context.report(
-                "M120", original, f"{code_of(original.func)}: is {code_of(original.func.value)} a tensor?"
-            )
 
     # -- names that are not called
     def reference(self, original: cst.Name | cst.Attribute, updated: cst.BaseExpression) -> cst.BaseExpression | None:

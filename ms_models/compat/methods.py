@@ -1,0 +1,13 @@
+"""Methods that tensors have under another name in MindSpore, called on an object whose type only the program knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mindspore import Tensor
+
+
+def if_tensor(value: Any, tensor: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
+    """`tensor(value)` if the value is a tensor, else `other(value)`: the call as it was written."""
+    return tensor(value) if isinstance(value, Tensor) else other(value)
