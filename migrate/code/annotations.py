@@ -75,6 +75,8 @@ class Annotations:
         inner = [self.read(e.slice.value) for e in node.slice if isinstance(e.slice, cst.Index)]
         if name in ("typing.Optional", "typing.Union"):
             return join_known([t for t in inner if t is not None]) if None not in inner else None
+        if name is not None and name.startswith("jaxtyping.") and inner:
+            return inner[0]  # `Float[Tensor, "b n d"]`
         if name in _LIST_ANNOTATIONS and inner:
             return list_of(inner[0] or UNKNOWN)
         if name in _DICT_ANNOTATIONS and len(inner) == 2:

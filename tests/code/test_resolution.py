@@ -102,3 +102,31 @@ def test_a_name_that_others_still_take_stays_imported(tmp_path: Path) -> None:
     assert out["common.py"] == f"try:\n    {kept[0]}\nexcept ImportError:\n    {kept[1]}\n"
     assert "from common import F\n" in out["a.py"]
     assert [f.code for f in report.findings] == ["M110"]
+
+
+def test_einops_stays_a_requirement_without_a_finding_and_its_helpers_come_along(tmp_path: Path) -> None:
+    files = {
+        "requirements.txt": "torch>=2\neinops\nflash-attn\n",
+        "pkg/__init__.py": "",
+        "pkg/a.py": (
+            "import torch\nfrom einops import rearrange\n\n\n"
+            "def f(x: torch.Tensor):\n    return rearrange(x, 'a b -> b a')\n"
+        ),
+    }
+    out, report = converted(tmp_path, files)
+    assert out["requirements.txt"].splitlines()[-2:] == ["einops", "flash-attn"]
+    assert [(f.code, f.file) for f in report.findings] == [("M114", "requirements.txt")]
+    assert "flash_attn" not in report.findings[0].message and "attention kernels" in report.findings[0].message
+    assert "from ms_compat.einops import rearrange" in out["pkg/a.py"]
+    assert (tmp_path / "out" / "ms_compat" / "einops_patterns.py").is_file()
+
+
+def test_a_package_of_the_repository_may_have_the_name_of_a_library(tmp_path: Path) -> None:
+    files = {
+        "einops.py": "import torch\n\n\ndef rearrange(x: torch.Tensor):\n    return x.size(0)\n",
+        "peft.py": "",
+        "a.py": "from einops import rearrange\nimport peft\n",
+    }
+    out, report = converted(tmp_path, files)
+    assert out["a.py"] == files["a.py"]
+    assert report.findings == []

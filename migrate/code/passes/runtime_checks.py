@@ -89,7 +89,7 @@ class RuntimeChecks(Pass):
     def _converted(self, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
         assert isinstance(original.func, cst.Attribute) and isinstance(updated.func, cst.Attribute)
         receiver = updated.func.value
-        simple = _is_simple(receiver)
+        simple = _is_simple(receiver) and self._is_cheap(original.func.value)
         holder = receiver if simple else _free_name(updated)
         other = updated if simple else updated.with_changes(func=updated.func.with_changes(value=holder))
         found = select(self.context.table, name, other.args, holder, self.context.target, {})
@@ -107,6 +107,12 @@ class RuntimeChecks(Pass):
         subject = code_of(original.func.value)
         self.context.report("M121", original, f"{code_of(original.func)}: asks at run time if {subject} is a tensor")
         return self._conditional(original, other, found) if simple else _helper(receiver, holder, other, found)
+
+    def _is_cheap(self, node: cst.BaseExpression) -> bool:
+        """Whether named indices are numbers or texts; `x[mask]` would be computed twice."""
+        indices = (n.slice[0].slice for n in walk(node) if isinstance(n, cst.Subscript))
+        names = (i.value for i in indices if isinstance(i, cst.Index) and isinstance(i.value, cst.Name))
+        return all(self.context.type_of(name).kind in ("number", "value") for name in names)
 
     def _ask(self, name: str, node: cst.Call) -> None:
         assert isinstance(node.func, cst.Attribute)
@@ -128,6 +134,8 @@ def _helper(receiver: cst.BaseExpression, holder: cst.BaseExpression, other: cst
         cst.Lambda(cst.Parameters([cst.Param(holder)]), body)
         for body in (found.node, other.with_changes(lpar=[], rpar=[]))
     ]
+    if isinstance(receiver, cst.IfExp | cst.BinaryOperation | cst.BooleanOperation) and len(receiver.lpar) == 1:
+        receiver = receiver.with_changes(lpar=[], rpar=[])  # an argument needs no brackets
     arguments = [cst.Arg(receiver), *(cst.Arg(branch) for branch in branches)]
     return cst.Call(cst.parse_expression(IF_TENSOR), arguments, lpar=other.lpar, rpar=other.rpar)
 
