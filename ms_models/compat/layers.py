@@ -9,6 +9,7 @@ from mindspore import Parameter, Tensor, ops
 
 from . import init
 from .module import Module
+from .products import linear
 
 
 class Linear(Module):
@@ -33,7 +34,7 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def construct(self, input: Tensor) -> Tensor:
-        return ops.dense(input, self.weight, self.bias)
+        return linear(input, self.weight, self.bias)
 
 
 class Embedding(Module):

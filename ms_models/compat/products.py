@@ -10,12 +10,12 @@ import numpy as np
 from mindspore import Tensor, ops
 
 
-def _nothing(shape: tuple[int, ...], *operands: Tensor) -> Tensor:
-    """Zeros of `shape`, with a gradient of zeros for every operand."""
-    result = ops.zeros(shape, dtype=operands[0].dtype)
-    for operand in operands:
-        result = result + operand.sum() * 0
-    return result
+def _nothing(shape: tuple[int, ...], operand: Tensor) -> Tensor:
+    """Zeros of `shape`. What does not depend on an operand has a gradient of zeros, which is what torch gives here.
+
+    No sum of the operands may stand in for that dependence: a sum of nothing is uninitialised memory, too.
+    """
+    return ops.zeros(shape, dtype=operand.dtype)
 
 
 def _shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
@@ -35,14 +35,14 @@ def _shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Product of vectors, matrices or batches of matrices, as `@`."""
     if 0 in input.shape or 0 in other.shape:
-        return _nothing(_shape(input.shape, other.shape), input, other)
+        return _nothing(_shape(input.shape, other.shape), input)
     return ops.matmul(input, other)
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Products of two batches of matrices `[b, n, m]` and `[b, m, p]`."""
     if 0 in input.shape or 0 in mat2.shape:
-        return _nothing(_shape(input.shape, mat2.shape), input, mat2)
+        return _nothing(_shape(input.shape, mat2.shape), input)
     return ops.bmm(input, mat2)
 
 
@@ -50,8 +50,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input [..., in]` times the transposed `weight [out, in]`, plus `bias [out]`."""
     if 0 in input.shape or 0 in weight.shape:
         outputs = weight.shape[:1] if weight.ndim > 1 else ()
-        product = _nothing(input.shape[:-1] + outputs, input, weight)
-        return product if bias is None else product + bias
+        product = _nothing(input.shape[:-1] + outputs, input)
+        # Added to no rows, the bias would get a sum of nothing as its gradient.
+        return product if bias is None or 0 in product.shape else product + bias
     return ops.dense(input, weight, bias)
 
 
@@ -75,6 +76,6 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, beta: float = 1, alpha: float
 
 
 def _added(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    if beta == 0:
+    if beta == 0 or 0 in product.shape:
         return product * alpha
     return input * beta + product * alpha
