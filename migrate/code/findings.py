@@ -76,11 +76,6 @@ CODES: dict[str, Code] = {
         "Nothing to do. Annotated, e.g. `x: torch.Tensor`, the line becomes the plain MindSpore form.",
     ),
     # modules
-    "M201": Code(
-        Severity.WARNING,
-        "`forward` of an autograd function is not a module's forward; it was left as it is.",
-        "Write a Cell with `construct` and `bprop`.",
-    ),
     "M202": Code(
         Severity.WARNING,
         "The class has a base whose origin is unknown, so it is not known whether it is a module.",
@@ -103,15 +98,15 @@ CODES: dict[str, Code] = {
         "Where a caller passes such a view, let it assign the result.",
     ),
     # training
-    "M401": Code(
-        Severity.WARNING,
-        "MindSpore differentiates functions; this backward() could not be turned into one safely.",
-        "Put the computation of the loss into one block before backward(), without leaving it in between.",
-    ),
     "M402": Code(
         Severity.NOTE,
         "The gradients are computed by a function made once; it runs eagerly (PyNative).",
         "Nothing to do. Compile it with mindspore.jit when the forward part has no host read-backs.",
+    ),
+    "M403": Code(
+        Severity.NOTE,
+        "The computation of the loss cannot be put into one function, so the operations are recorded as they run.",
+        "Nothing to do. To compile the step, put the computation of the loss into one block before backward().",
     ),
     # verification
     "M601": Code(

@@ -10,6 +10,7 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import nn
+from mindspore.graph.api import _pynative_executor
 
 
 def backward_of(forward: Callable[..., Any], *sources: Any) -> Callable[..., Any]:
@@ -45,7 +46,9 @@ def backward_of(forward: Callable[..., Any], *sources: Any) -> Callable[..., Any
         if key not in gradient_functions:
             gradient_functions.clear()
             gradient_functions[key] = ms.value_and_grad(loss_alone, None, parameters)
+        recording = _pynative_executor.grad_flag()
         loss, gradients = gradient_functions[key](*args, **kwargs)
+        _pynative_executor.set_grad_flag(recording)  # which `tape` switches on, and a gradient function off
         for parameter, gradient in zip(parameters, gradients, strict=True):
             held = getattr(parameter, "grad", None)
             gradient = gradient if held is None else held + gradient

@@ -8,7 +8,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, ops
+from mindspore import Parameter, Tensor, _no_grad, ops
 
 
 class Optimizer:
@@ -52,6 +52,7 @@ class Optimizer:
         """All parameters, group after group: the order in which `optimizer(grads)` takes the gradients."""
         return [p for group in self.param_groups for p in group["params"]]
 
+    @_no_grad()
     def __call__(self, grads: Sequence[Tensor | None]) -> None:
         """Update every parameter; None leaves its parameter and state alone.
 

@@ -125,12 +125,14 @@ def _plan(site: Site, region: list[cst.CSTNode], bystanders: list[cst.CSTNode], 
     if exit_ := dataflow.leaves([*region, *bystanders]):
         return Refused(site, f"{exit_} stands between the computation of the loss and backward()")
     made = set().union(*(dataflow.writes(s) for s in region), set())
+    needed = set().union(*(dataflow.reads(s) for s in (*region, site.loss)))
     before: list[cst.CSTNode] = []
     after: list[cst.CSTNode] = []
     for statement in bystanders:
         # What uses the results stays behind the call, and so does all that follows it, in order; only zero_grad, which
         # touches nothing but gradients, has to come before them.
-        uses = bool((dataflow.reads(statement) | dataflow.writes(statement)) & made)
+        written = dataflow.writes(statement)
+        uses = bool((dataflow.reads(statement) | written) & made or written & needed)
         late = uses or (bool(after) and not m.matches(statement, _ZERO_GRAD))
         (after if late else before).append(statement)
         if changed := _changes_state(statement, late):
@@ -287,14 +289,26 @@ class _Finder(cst.CSTVisitor):
         call = backward_call(node)
         assert isinstance(call.func, cst.Attribute)
         kind = self.context.type_of(call.func.value)
-        if not (kind.is_tensor or kind.kind in ("tensors", "unknown", "number")) or self.context.resolver.qualified(
-            call.func
-        ):
+        if not (kind.is_tensor or kind.kind in ("tensors", "unknown", "number", "value")) or self._is_other(call.func):
             return
         if not kind.is_tensor and (not self.context.uses_torch or any(arg.keyword is None for arg in call.args)):
             return
         frame = self._frames[-1]
         self.sites.append(Site(call, node, self._blocks[-1], frame.scope, list(frame.loops), self._owners[-1]))
+
+    def _is_other(self, function: cst.Attribute) -> bool:
+        """`backward` of an import or of a class; a variable of the module itself has a qualified name too."""
+        name = self.context.resolver.qualified(function)
+        if name is None or name == "torch.Tensor.backward":
+            return False
+        base = self.context.resolver.qualified(function.value)
+        module, _, last = (base or "").rpartition(".")
+        return not (module == self.context.file.source.module and self._is_variable(last))
+
+    def _is_variable(self, name: str) -> bool:
+        symbols = self.context.symbols
+        owner = f"{self.context.file.source.module}.{name}"
+        return owner not in symbols.classes and owner not in symbols.functions
 
 
 __all__ = ["Block", "Plan", "Refused", "Site", "backward_call", "find_sites", "loss_statements", "make_plan"]

@@ -10,6 +10,9 @@
 
 `backward_of` makes its `mindspore.value_and_grad` once and adds to `parameter.grad` what backward() would have added,
 so `zero_grad`, clipping, accumulation and `step` stay where and what they are.
+
+Where that is not possible (`make_plan` says why), `ms_compat.tape.backward(loss)` goes back through the operations as
+they ran, which is as exact, and cannot be compiled.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from migrate.code.passes.backward_plan import (
 from migrate.code.passes.base import Pass
 
 BACKWARD_OF = "ms_compat.backward.backward_of"
+TAPE = "ms_compat.tape.backward"
 NAME = "torch.Tensor.backward"
+_COMMA = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
@@ -84,9 +89,12 @@ class Training(Pass):
 
     def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
         if original in self._refused:
-            self.context.counts.add(NAME, converted=False)
-            self.context.report("M401", original, f"{code_of(original)}: {self._refused[original]}")
-            return updated
+            self.context.counts.add(NAME, converted=True)
+            self.context.report("M403", original, f"{code_of(original)}: {self._refused[original]}")
+            assert isinstance(updated.func, cst.Attribute)
+            loss = cst.Arg(updated.func.value.with_changes(lpar=[], rpar=[]))
+            args = [loss.with_changes(comma=_COMMA), *updated.args] if updated.args else [loss]
+            return updated.with_changes(func=cst.parse_expression(TAPE), args=args)
         if original in self._calls:
             self.context.counts.add(NAME, converted=True)
             self.context.report("M402", original, f"gradients of {code_of(original.func)[: -len('.backward')]}")
