@@ -238,7 +238,7 @@ class _Walker:
 
     def _branches(self, node: cst.If, env: Env) -> None:
         self.inference.type_of(node.test, env)
-        taken, other = self.inference.narrowed(node.test, env)
+        taken, other = (dict(one) for one in self.inference.narrowed(node.test, env))
         self._body(node.body, taken)
         if isinstance(node.orelse, cst.If):
             self._branches(node.orelse, other)

@@ -268,19 +268,22 @@ class Inference(CallInference):
         return join(self.type_of(node.body, taken), self.type_of(node.orelse, other)) or UNKNOWN
 
     def narrowed(self, test: cst.BaseExpression, env: Env) -> tuple[Env, Env]:
-        """The environments in which a condition holds and in which it does not: `isinstance(x, torch.Tensor)`."""
+        """The environments in which a condition holds and in which it does not: `isinstance(x, torch.Tensor)`.
+
+        A condition that says nothing gives `env` itself twice.
+        """
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             other, taken = self.narrowed(test.expression, env)
             return taken, other
         if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
             taken, _ = self.narrowed(test.left, env)
-            return self.narrowed(test.right, taken)[0], dict(env)
+            return self.narrowed(test.right, taken)[0], env
         if isinstance(test, cst.Call) and test.args and isinstance(test.args[0].value, cst.Name):
             question = self.resolver.qualified(test.func)
             kind = self.resolver.qualified(test.args[1].value) if len(test.args) == 2 else None
             if question == "torch.is_tensor" or (question == "builtins.isinstance" and kind in _TENSOR_CLASSES):
-                return {**env, test.args[0].value.value: TENSOR}, dict(env)
-        return dict(env), dict(env)
+                return {**env, test.args[0].value.value: TENSOR}, env
+        return env, env
 
     def _namedexpr(self, node: cst.NamedExpr, env: Env) -> Type:
         found = self.type_of(node.value, env)
