@@ -102,7 +102,7 @@ def judge(entry: Entry, table: ApiTable) -> Judgement:
     if entry.option("call"):
         training = entry.option("training", False)
         return Judgement(row_modules.check_layer(case, entry.option("call"), training), ["layer", "gradient"])
-    if re.search(r"\bparams\b", entry.code) and returns == "optimizer":
+    if case.is_expression and returns == "optimizer" and re.search(r"\bparams\b", entry.code):
         return Judgement(row_modules.check_optimizer(case), ["optimizer"])
     if case.is_expression and returns == "scheduler" and re.search(r"\boptimizer\b", entry.code):
         return Judgement(row_modules.check_schedule(case), ["schedule"])
