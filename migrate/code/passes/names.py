@@ -13,6 +13,7 @@ from migrate.code.passes.base import Pass
 from migrate.code.template import Expansion, Refusal, expand, expand_symbol, select
 from migrate.code.types import Type
 
+_PARTIAL = "functools.partial"
 _MAPPING_METHODS = ("items", "keys", "values", "get", "pop", "update")
 
 
@@ -44,10 +45,10 @@ def missing(table: ApiTable, name: str) -> str:
     return f"{subject} is known to torch, but the table has no row for it"
 
 
-def as_value(rows: Sequence[Row], target: str) -> Expansion | Refusal:
+def as_value(rows: Sequence[Row], target: str, options: bool = False) -> Expansion | Refusal:
     """What a torch name becomes that is not called: its symbol, the MindSpore function, or a lambda.
 
-    A lambda takes the parameters that torch requires.
+    A lambda takes the parameters that torch requires, with `options` also those that have defaults.
     """
     refusal: Refusal | None = None
     for row in rows:
@@ -57,22 +58,31 @@ def as_value(rows: Sequence[Row], target: str) -> Expansion | Refusal:
             return found
         refusal = refusal or found
     assert refusal is not None
-    return _as_function(rows, target) or refusal
+    return _as_function(rows, target, options) or refusal
 
 
-def _as_function(rows: Sequence[Row], target: str) -> Expansion | None:
+def _as_function(rows: Sequence[Row], target: str, options: bool) -> Expansion | None:
     for row in rows:
         template = row.template(target)
         if row.signature is None or template is None:
             continue
-        if match := re.fullmatch(r"([\w.]+)\(\$\w+\)", template):
+        if (match := re.fullmatch(r"([\w.]+)\(\$\w+\)", template)) and not options:
             return Expansion(cst.parse_expression(match[1]), row, frozenset({match[1]}))
         required = [p.name for p in row.signature.parameters.values() if p.default is p.empty]
         if any(p.kind is p.VAR_POSITIONAL for p in row.signature.parameters.values()):
             continue
-        found = expand(row, [cst.Arg(cst.Name(n)) for n in required], None, target, {})
+        arguments = [cst.Arg(cst.Name(n)) for n in required]
+        accepted = [cst.Param(cst.Name(n)) for n in required]
+        for p in row.signature.parameters.values() if options else ():
+            if p.default is p.empty:
+                continue
+            more = [*arguments, cst.Arg(cst.Name(p.name), keyword=cst.Name(p.name))]
+            if isinstance(expand(row, more, None, target, {}), Expansion):
+                arguments = more
+                accepted.append(cst.Param(cst.Name(p.name), default=cst.parse_expression(str(p.default))))
+        found = expand(row, arguments, None, target, {})
         if isinstance(found, Expansion):
-            parameters = cst.Parameters([cst.Param(cst.Name(n)) for n in required])
+            parameters = cst.Parameters(accepted)
             function = cst.Lambda(parameters, found.node, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
             return Expansion(function, row, found.imports)
     return None
@@ -81,7 +91,14 @@ def _as_function(rows: Sequence[Row], target: str) -> Expansion | None:
 class Names(Pass):
     """Asked last: whatever torch name the passes before it left."""
 
+    def __init__(self, context: FileContext) -> None:
+        super().__init__(context)
+        self._bound: set[cst.CSTNode] = set()
+        """Functions given to `functools.partial`, which names arguments that they need not have."""
+
     def enter(self, node: cst.CSTNode) -> None:
+        if isinstance(node, cst.Call) and node.args and self.context.resolver.qualified(node.func) == _PARTIAL:
+            self._bound.add(node.args[0].value)
         if isinstance(node, cst.AssignTarget | cst.AnnAssign) and not self._is_setting(node.target):
             self.context.owned.add(node.target)
         if isinstance(node, cst.Call) and self._is_torch(node.func) and not self._is_class_member(node.func):
@@ -199,7 +216,7 @@ class Names(Pass):
             else:
                 self.context.report("M110", original, missing(self.context.table, name))
             return None
-        found = as_value(rows, self.context.target)
+        found = as_value(rows, self.context.target, original in self._bound)
         if isinstance(found, Expansion):
             self.context.counts.add(name, converted=True)
             return _keep_parentheses(updated, found.node)

@@ -49,7 +49,7 @@ class Torch:
             for name, parameter in module.named_parameters():
                 if parameter.is_floating_point():
                     noise = generator(f"weight {name}").standard_normal(tuple(parameter.shape)) * PERTURBATION
-                    parameter.add_(torch.from_numpy(noise).to(parameter.dtype))
+                    parameter.add_(torch.from_numpy(np.asarray(noise)).to(parameter.dtype))
         # Copies: training changes the parameters, and tied ones share memory, which the file format refuses.
         return {name: self.to_numpy(value).copy() for name, value in module.state_dict().items() if _is_tensor(value)}
 
