@@ -102,7 +102,8 @@ def judge(entry: Entry, table: ApiTable) -> Judgement:
     if entry.option("call"):
         training = entry.option("training", False)
         return Judgement(row_modules.check_layer(case, entry.option("call"), training), ["layer", "gradient"])
-    if case.is_expression and returns == "optimizer" and re.search(r"\bparams\b", entry.code):
+    # The fixture as a value, not a keyword or a key of that name.
+    if returns == "optimizer" and re.search(r"(?<![\w\"'])params\b(?![\"']|\s*=)", entry.code):
         return Judgement(row_modules.check_optimizer(case), ["optimizer"])
     if case.is_expression and returns == "scheduler" and re.search(r"\boptimizer\b", entry.code):
         return Judgement(row_modules.check_schedule(case), ["schedule"])
