@@ -260,6 +260,8 @@ class CallInference(ABC):
             return UNKNOWN
         if name.startswith("builtins."):
             return NUMBER if name in ("builtins.len", "builtins.int", "builtins.float", "builtins.abs") else VALUE
+        if name.startswith("einx."):
+            return join_all(tuple(TENSOR if t.is_tensor else t for t in types[1:] if t.kind != "number"))
         if name.startswith("einops."):
             return _einops(name, first)
         if name.split(".")[0] in _PLAIN_LIBRARIES:

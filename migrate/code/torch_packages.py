@@ -61,7 +61,6 @@ TORCH_PACKAGES: Mapping[str, str] = {
     "torch_geometric": f"graph layers in torch; {_LAYERS}",
     "torch_scatter": "scatter kernels for torch; use index_add_ and scatter_reduce, which are converted",
     # tensors
-    "einx": "tensor operations by patterns, on the tensors of the frameworks it knows; write them with einops",
     "opt_einsum": "order of contractions, on the tensors of the frameworks it knows; use torch.einsum",
     "torchmetrics": "metrics that hold torch tensors; compute them with tensor operations or numpy",
     "tensordict": "dictionaries of torch tensors; use plain dictionaries, or put its source into the repository",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 ELLIPSIS = "..."
 Axes = tuple[str, ...]
-_TOKEN = re.compile(r"\.\.\.|\w+|[()]|\s+|.", re.DOTALL)
+_TOKEN = re.compile(r"[\w.]+|[()]|\s+|.", re.DOTALL)
 
 
 class EinopsError(RuntimeError):
@@ -115,10 +115,10 @@ def steps(pattern: str, operation: str, shape: tuple[int, ...], lengths: tuple[t
     """
     sizes = dict(lengths)
     left, right = read(pattern, operation, tuple(sizes))
-    left, right = _without_ellipsis(left, right, len(shape), pattern)
+    left, right = without_ellipsis(left, right, len(shape), pattern)
     sizes.update({a: int(a.split("#")[0]) for g in (*left, *right) for a in g if "#" in a})
     for group, length in zip(left, shape, strict=True):
-        _solve(group, length, sizes, pattern, shape)
+        solve(group, length, sizes, pattern, shape)
     before, after = [a for g in left for a in g], [a for g in right for a in g]
     kept = [a for a in after if a in before]
     reduced = [a for a in before if a not in after]
@@ -131,7 +131,7 @@ def steps(pattern: str, operation: str, shape: tuple[int, ...], lengths: tuple[t
     )  # fmt: skip
 
 
-def _without_ellipsis(left: list[Axes], right: list[Axes], rank: int, pattern: str) -> tuple[list[Axes], list[Axes]]:
+def without_ellipsis(left: list[Axes], right: list[Axes], rank: int, pattern: str) -> tuple[list[Axes], list[Axes]]:
     dots = (ELLIPSIS,) in left
     extra = rank - len(left) + dots
     if extra < 0 or (extra > 0 and not dots):
@@ -149,7 +149,7 @@ def _without_ellipsis(left: list[Axes], right: list[Axes], rank: int, pattern: s
     return sides[0], sides[1]
 
 
-def _solve(group: Axes, length: int, sizes: dict[str, int], pattern: str, shape: tuple[int, ...]) -> None:
+def solve(group: Axes, length: int, sizes: dict[str, int], pattern: str, shape: tuple[int, ...]) -> None:
     """The length of the one axis of a dimension that is not given."""
     unknown = [axis for axis in group if axis not in sizes]
     known = _product([sizes[axis] for axis in group if axis in sizes])

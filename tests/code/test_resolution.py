@@ -85,7 +85,7 @@ def test_a_module_of_the_repository_is_not_torch(tmp_path: Path) -> None:
 
 def test_packages_that_need_torch_are_reported(tmp_path: Path) -> None:
     text = (
-        "import einx\nfrom transformers import AutoConfig, AutoTokenizer\nfrom transformers import LlamaForCausalLM\n"
+        "import timm\nfrom transformers import AutoConfig, AutoTokenizer\nfrom transformers import LlamaForCausalLM\n"
         "import torchvision.transforms as T\nfrom torch import *\n"
     )
     _, report = converted(tmp_path, {"a.py": text})

@@ -76,6 +76,7 @@ WRONG: list[tuple[str, tuple[int, ...], tuple[Any, ...], dict[str, int]]] = [
     ("rearrange", (2, 6), ("b d -> d b",), {"d": 5}),
     ("rearrange", (2, 6), ("b .. d -> b d",), {}),
     ("rearrange", (2, 6), ("b 1 -> b",), {}),
+    ("rearrange", (2, 6), ("b... -> b ...",), {}),
     ("rearrange", (2, 6), ("b, d -> d b",), {}),
     ("repeat", (2, 6), ("b d -> b d r",), {}),
     ("repeat", (2, 6), ("b d -> b r",), {"r": 2}),
