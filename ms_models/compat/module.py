@@ -9,6 +9,23 @@ import mindspore as ms
 from mindspore import Parameter, Tensor, nn
 
 
+def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """`copy.deepcopy` of a tensor: MindSpore's own shares the memory, so the copy changes with the original."""
+    return tensor.copy()
+
+
+Tensor.__deepcopy__ = _copied
+
+
+def _train_children(cell: nn.Cell, mode: bool) -> None:
+    """Calls the `train` of everything below, as torch does: a class may have made it its own."""
+    for child in cell.cells():
+        if isinstance(child, Module):
+            child.train(mode)
+        else:
+            _train_children(child, mode)
+
+
 class Module(nn.Cell):
     """Base class of converted modules.
 
@@ -167,6 +184,7 @@ class Module(nn.Cell):
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         self.set_train(mode)
+        _train_children(self, mode)
         return self
 
     def eval(self) -> Module:

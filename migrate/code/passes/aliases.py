@@ -83,15 +83,19 @@ class AliasScan:
             return True
         if isinstance(node.func, cst.Attribute) and self.context.type_of(node.func.value).is_tensor:
             method = node.func.attr.value
-            if method.endswith("_"):
+            if method.endswith("_") or method in _VIEWS:
                 return self.is_fresh(node.func.value)
-            return method not in _VIEWS
+            return True
         return False
 
 
 def _changes_itself(target: cst.BaseExpression, value: cst.BaseExpression) -> bool:
-    """`x = x.mul_(2)`: still the same tensor."""
-    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value.endswith("_"):
+    """`x = x.mul_(2)`, `x = x.view(2, 3)`: the same tensor, or one whose memory has no other name."""
+    while (
+        isinstance(value, cst.Call)
+        and isinstance(value.func, cst.Attribute)
+        and (value.func.attr.value.endswith("_") or value.func.attr.value in _VIEWS)
+    ):
         value = value.func.value
     return isinstance(target, cst.Name) and isinstance(value, cst.Name) and target.value == value.value
 
@@ -124,7 +128,7 @@ class _Collector(cst.CSTVisitor):
         for target in node.targets:
             if not _changes_itself(target.target, node.value):
                 self._target(target.target, node.value)
-        self._store(node.value)
+                self._store(node.value)
 
     def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
         if node.value is not None:

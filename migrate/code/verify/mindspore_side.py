@@ -39,7 +39,10 @@ class MindSpore:
 
     def set_mode(self, module: Any, training: bool) -> None:
         """Training or evaluation mode."""
-        module.set_train(training)
+        if hasattr(module, "train"):
+            module.train(training)  # which the class may have made its own
+        else:
+            module.set_train(training)
 
     def weights(self, module: Any, reference: Path | None) -> dict[str, np.ndarray]:
         """Loads the reference's state where names and shapes agree, and gives the state from before, by name."""

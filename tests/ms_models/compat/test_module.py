@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import sys
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,31 @@ def test_helper_files_stand_alone() -> None:
             else:
                 continue
             assert roots <= {"mindspore", "numpy"} | sys.stdlib_module_names, f"{path.name}: {roots}"
+
+
+def test_train_reaches_classes_that_made_it_their_own() -> None:
+    calls = []
+
+    class Own(Module):
+        def train(self, mode: bool = True) -> Module:
+            calls.append(mode)
+            return Module.train(self, mode)
+
+    class Outer(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = ms.nn.SequentialCell(Own())
+
+    outer = Outer().eval()
+    assert calls == [False]
+    assert not outer.training and not outer.inner[0].training
+    outer.train()
+    assert calls == [False, True] and outer.inner[0].training
+
+
+def test_a_deep_copy_has_memory_of_its_own() -> None:
+    tensor = ms.ops.zeros((3,))
+    copied = copy.deepcopy({"a": [tensor, tensor]})["a"]
+    tensor[0] = 5
+    assert copied[0] is copied[1]
+    assert copied[0].asnumpy().tolist() == [0, 0, 0]
