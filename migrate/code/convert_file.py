@@ -10,6 +10,7 @@ from migrate.code.findings import finding
 from migrate.code.imports import finish_imports
 from migrate.code.passes.base import Pass
 from migrate.code.passes.cells import Cells
+from migrate.code.passes.complex_products import ComplexProducts
 from migrate.code.passes.devices import Devices
 from migrate.code.passes.dynamic import Dynamic
 from migrate.code.passes.einops_imports import EinopsImports
@@ -33,6 +34,7 @@ PASSES: tuple[type[Pass], ...] = (
     Devices,
     InPlace,
     Formats,
+    ComplexProducts,
     RuntimeChecks,
     Names,
     Leftovers,

@@ -26,6 +26,7 @@ _Statement = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 _ANSWERED: dict[str, tuple[type, ...]] = {
     "call": (cst.Call,),
     "reference": (cst.Name, cst.Attribute),
+    "operation": (cst.BinaryOperation,),
     "formatted": (cst.FormattedStringExpression,),
     "small_statement": (cst.BaseSmallStatement,),
     "function": (cst.FunctionDef,),

@@ -51,6 +51,7 @@ def test_every_pass_has_fixtures() -> None:
     folders = {path.parent.name for path in CASES}
     assert folders == {
         "cells",
+        "complex_products",
         "names",
         "dynamic",
         "devices",

@@ -23,6 +23,7 @@ PROJECTS = Path(__file__).parent / "projects"
 NAMES = (
     "amp_ddp_script",
     "bert_classifier",
+    "complex_rope",
     "custom_function",
     "dpo",
     "gan",

@@ -26,6 +26,9 @@ class Pass:
         """A name or attribute that is not the function of a call."""
         return None
 
+    def operation(self, original: cst.BinaryOperation, updated: cst.BinaryOperation) -> cst.BaseExpression | None:
+        return None
+
     def formatted(
         self, original: cst.FormattedStringExpression, updated: cst.FormattedStringExpression
     ) -> cst.FormattedStringExpression | None:
