@@ -19,7 +19,9 @@ from migrate.code.template import Expansion, Refusal, select
 from migrate.code.walk import walk
 
 TENSOR = "mindspore.Tensor"
+TENSOR_OR_CELL = "(mindspore.Tensor, mindspore.nn.Cell)"
 IF_TENSOR = "ms_compat.methods.if_tensor"
+IF_TENSOR_OR_CELL = "ms_compat.methods.if_tensor_or_cell"
 _ELSEWHERE = ("to", "backward")
 """Methods that other passes answer for."""
 
@@ -46,7 +48,10 @@ class RuntimeChecks(Pass):
             for call in (c for c in walk(node) if isinstance(c, cst.Call) and isinstance(c.func, cst.Attribute)):
                 if code_of(call.func.value) == asked:  # type: ignore[attr-defined]
                     self._settled.add(call)
-        elif isinstance(node, cst.Call) and self.context.resolver.qualified(node.func) == IF_TENSOR:
+        elif isinstance(node, cst.Call) and self.context.resolver.qualified(node.func) in (
+            IF_TENSOR,
+            IF_TENSOR_OR_CELL,
+        ):
             lambdas = [arg.value for arg in node.args[1:] if isinstance(arg.value, cst.Lambda)]
             self._settled.update(branch.body for branch in lambdas)
 
@@ -56,7 +61,9 @@ class RuntimeChecks(Pass):
             return None
         if self.context.resolver.qualified(test.func) != "builtins.isinstance":
             return None
-        return code_of(test.args[0].value) if self.context.resolver.qualified(test.args[1].value) == TENSOR else None
+        kind = test.args[1].value
+        kind = kind.elements[0].value if isinstance(kind, cst.Tuple) and kind.elements else kind
+        return code_of(test.args[0].value) if self.context.resolver.qualified(kind) == TENSOR else None
 
     def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
         if original in self._settled:
@@ -100,13 +107,27 @@ class RuntimeChecks(Pass):
             return None
         if code_of(found.node) == code_of(other):
             return None
-        if _has_comment(updated) or (not simple and not _can_move(updated)):
+        unsafe = _has_comment(updated) or (not simple and not _can_move(updated))
+        module = self._module_form(original.func.attr.value, other, holder)
+        if unsafe or module not in (code_of(found.node), code_of(other)):
             self._ask(name, original)
             return None
         self.context.accept(name, found)
         subject = code_of(original.func.value)
-        self.context.report("M121", original, f"{code_of(original.func)}: asks at run time if {subject} is a tensor")
-        return self._conditional(original, other, found) if simple else _helper(receiver, holder, other, found)
+        with_modules = module == code_of(found.node)
+        kind = "a tensor or a module" if with_modules else "a tensor"
+        self.context.report("M121", original, f"{code_of(original.func)}: asks at run time if {subject} is {kind}")
+        if simple:
+            return self._conditional(original, other, found, TENSOR_OR_CELL if with_modules else TENSOR)
+        return _helper(IF_TENSOR_OR_CELL if with_modules else IF_TENSOR, receiver, holder, other, found)
+
+    def _module_form(self, method: str, call: cst.Call, receiver: cst.BaseExpression) -> str | None:
+        """What the call is for a module, `x` for `x.cuda()`; None when it has no form there."""
+        name = f"torch.nn.Module.{method}"
+        if name not in self.context.table:
+            return code_of(call)
+        found = select(self.context.table, name, call.args, receiver, self.context.target, {})
+        return code_of(found.node) if isinstance(found, Expansion) else None
 
     def _is_cheap(self, node: cst.BaseExpression) -> bool:
         """Whether named indices are numbers or texts; `x[mask]` would be computed twice."""
@@ -119,16 +140,18 @@ class RuntimeChecks(Pass):
         self.context.counts.add(name, converted=False)
         self.context.report("M120", node, f"{code_of(node.func)}: is {code_of(node.func.value)} a tensor?")
 
-    def _conditional(self, original: cst.Call, other: cst.Call, found: Expansion) -> cst.BaseExpression:
+    def _conditional(self, original: cst.Call, other: cst.Call, found: Expansion, kind: str) -> cst.BaseExpression:
         assert isinstance(other.func, cst.Attribute)
-        test = cst.Call(cst.Name("isinstance"), [cst.Arg(other.func.value), cst.Arg(cst.parse_expression(TENSOR))])
+        test = cst.Call(cst.Name("isinstance"), [cst.Arg(other.func.value), cst.Arg(cst.parse_expression(kind))])
         result = cst.IfExp(test=test, body=found.node, orelse=other.with_changes(lpar=[], rpar=[]))
         if original in self._bare and not original.lpar and "\n" not in cst.Module([]).code_for_node(result):
             return result
         return result.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-def _helper(receiver: cst.BaseExpression, holder: cst.BaseExpression, other: cst.Call, found: Expansion) -> cst.Call:
+def _helper(
+    name: str, receiver: cst.BaseExpression, holder: cst.BaseExpression, other: cst.Call, found: Expansion
+) -> cst.Call:
     assert isinstance(holder, cst.Name)
     branches = [
         cst.Lambda(cst.Parameters([cst.Param(holder)]), body)
@@ -137,7 +160,7 @@ def _helper(receiver: cst.BaseExpression, holder: cst.BaseExpression, other: cst
     if isinstance(receiver, cst.IfExp | cst.BinaryOperation | cst.BooleanOperation) and len(receiver.lpar) == 1:
         receiver = receiver.with_changes(lpar=[], rpar=[])  # an argument needs no brackets
     arguments = [cst.Arg(receiver), *(cst.Arg(branch) for branch in branches)]
-    return cst.Call(cst.parse_expression(IF_TENSOR), arguments, lpar=other.lpar, rpar=other.rpar)
+    return cst.Call(cst.parse_expression(name), arguments, lpar=other.lpar, rpar=other.rpar)
 
 
 def _is_simple(node: cst.BaseExpression) -> bool:

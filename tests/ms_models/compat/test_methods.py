@@ -30,6 +30,12 @@ def test_every_kind_takes_its_own_form() -> None:
     assert rows(Other()) == 100
 
 
+def test_cells_may_take_the_form_of_tensors() -> None:
+    for native in (ms.Tensor([1.0]), ms.nn.Dense(2, 2)):
+        assert methods.if_tensor_or_cell(native, lambda t: t, lambda t: t.cuda()) is native
+    assert methods.if_tensor_or_cell(Other(), lambda t: 0, lambda t: t.size(1)) == 101
+
+
 def test_the_receiver_is_computed_once() -> None:
     seen: list[int] = []
 
