@@ -27,6 +27,7 @@ NAMES = (
     "custom_function",
     "dpo",
     "gan",
+    "kv_cache",
     "lora",
     "moe",
     "seq2seq",
