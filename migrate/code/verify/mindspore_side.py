@@ -54,7 +54,7 @@ class MindSpore:
             for name in capture.names("weights"):
                 if name in state and tuple(state[name][0].shape) == get(name).shape:
                     value, assign = state[name]
-                    assign(ms.Tensor(np.ascontiguousarray(get(name))).astype(value.dtype))
+                    assign(ms.Tensor(np.array(get(name), order="C")).astype(value.dtype))
         return found
 
     def without_gradients(self, call: Callable[[], Any]) -> Any:
