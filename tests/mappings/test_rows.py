@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import mindspore as ms
 import pytest
 from row_cases import Entry, case_of, entries, judge
@@ -22,6 +24,13 @@ def _blocking() -> None:
 def test_case(entry: Entry) -> None:
     found = judge(entry, TABLE).problems
     assert not found, f"{entry.code}  ->  {case_of(entry, TABLE).converted.source}\n" + "\n".join(found)
+
+
+def test_no_name_stands_twice_in_a_file_of_cases() -> None:
+    """The second would silently replace the first."""
+    for path in sorted(row_cases.CASES.glob("*.yaml")):
+        names = re.findall(r"^([\w.]+):", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert sorted(names) == sorted(set(names)), path.name
 
 
 def test_every_row_has_a_case() -> None:
