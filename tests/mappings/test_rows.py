@@ -6,7 +6,7 @@ import re
 
 import mindspore as ms
 import pytest
-from row_cases import Entry, case_of, entries, judge
+from row_cases import CASES, Entry, case_of, entries, judge
 
 from mappings.api import load_table
 from migrate.code.template import Refusal, expand, expand_symbol
@@ -28,7 +28,7 @@ def test_case(entry: Entry) -> None:
 
 def test_no_name_stands_twice_in_a_file_of_cases() -> None:
     """The second would silently replace the first."""
-    for path in sorted(row_cases.CASES.glob("*.yaml")):
+    for path in sorted(CASES.glob("*.yaml")):
         names = re.findall(r"^([\w.]+):", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert sorted(names) == sorted(set(names)), path.name
 
