@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STATUSES = ("same", "rename", "default_differs", "behaviour_differs", "helper", "unsupported")
-CONDITIONS = ("given", "absent", "literal")
+CONDITIONS = ("given", "absent", "literal", "integer type")
 _TEXT_FIELDS = ("signature", "portable", "ascend", "symbol", "returns", "note", "reason", "advice", "versions")
 DEFAULT_VERSIONS = ">=2.10"
 _VERSIONS = re.compile(r"(>=|<=|==|<|>|!=)\d+(\.\d+)*(,(>=|<=|==|<|>|!=)\d+(\.\d+)*)*")

@@ -84,6 +84,12 @@ def bind(row: Row, args: Sequence[cst.Arg]) -> Bound | Refusal:
     return _check_conditions(row, bound) or bound
 
 
+_INTEGER_TYPES = frozenset(
+    {"bool", "bool_", "uint8", "int8", "int16", "int32", "int64", "byte", "char", "short", "int", "long"}
+)
+"""Last parts of the names of data types without gradients, torch's and MindSpore's."""
+
+
 def _flattened(varargs: list[cst.Arg]) -> tuple[cst.Arg, ...]:
     """A call that passes one tuple or list literal for a varargs parameter means its elements."""
     if len(varargs) == 1 and not varargs[0].star and isinstance(varargs[0].value, cst.Tuple | cst.List):
@@ -99,10 +105,12 @@ def _check_conditions(row: Row, bound: Bound) -> Refusal | None:
             holds = not given
         elif condition == "given":
             holds = given
-        else:
+        elif condition == "literal":
             holds = name in bound.values and is_literal(bound.values[name].value)
+        else:
+            holds = name in bound.values and _code(bound.values[name].value).split(".")[-1] in _INTEGER_TYPES
         if not holds:
-            word = "a literal" if condition == "literal" else condition
+            word = {"literal": "a literal", "integer type": "an integer type or bool"}.get(condition, condition)
             return Refusal(f"{row.name}: this form needs {name} to be {word}")
     return None
 

@@ -107,7 +107,13 @@ def test_drop_only_the_named_text() -> None:
 
 @pytest.mark.parametrize(
     ("condition", "accepted", "refused"),
-    [("given", "f(1, b=x)", "f(1)"), ("absent", "f(1)", "f(1, b=x)"), ("literal", "f(1, b=-2)", "f(1, b=x)")],
+    [
+        ("given", "f(1, b=x)", "f(1)"),
+        ("absent", "f(1)", "f(1, b=x)"),
+        ("literal", "f(1, b=-2)", "f(1, b=x)"),
+        ("integer type", "f(1, b=mindspore.int32)", "f(1, b=mindspore.float32)"),
+        ("integer type", "f(1, b=torch.bool)", "f(1, b=kind)"),
+    ],
 )
 def test_conditions(condition: str, accepted: str, refused: str) -> None:
     arguments: dict[str, Any] = {
