@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 
-import libcst as cst
 import numpy as np
 
 from mappings.api import ApiTable
-from migrate.code.symbols import Symbols
-from migrate.code.walk import walk
+from migrate.code.symbols import FunctionInfo, Symbols
 
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, np.ndarray, np.generic)
 PLAIN_METHODS = frozenset(name for kind in _PLAIN for name in dir(kind))
@@ -34,25 +32,12 @@ def only_tensors_have(method: str, symbols: Symbols) -> bool:
     return method in _tensor_only(symbols.table) and method not in symbols.method_names
 
 
-def used_as_tensors(function: cst.FunctionDef, symbols: Symbols) -> frozenset[str]:
-    """Names on which a function calls a method that only tensors have; the caller asks about its parameters."""
-    return frozenset(
-        name
-        for name, methods in _methods_called(function).items()
-        if not methods & _CONTAINER_METHODS and any(only_tensors_have(method, symbols) for method in methods)
-    )
+def used_as_tensor(name: str, function: FunctionInfo, symbols: Symbols) -> bool:
+    """Whether a function calls on a name a method that only tensors have; the caller asks about its parameters."""
+    methods = function.methods_called.get(name, frozenset())
+    return not methods & _CONTAINER_METHODS and any(only_tensors_have(method, symbols) for method in methods)
 
 
-def used_as_container(function: cst.FunctionDef) -> frozenset[str]:
-    """Names on which a function calls a method of dicts and lists that tensors lack."""
-    return frozenset(name for name, methods in _methods_called(function).items() if methods & _CONTAINER_METHODS)
-
-
-def _methods_called(function: cst.FunctionDef) -> dict[str, set[str]]:
-    """Method names called directly on plain names, functions inside left out."""
-    called: dict[str, set[str]] = {}
-    for node in walk(function.body, skip=(cst.FunctionDef,)):
-        function_name = node.func if isinstance(node, cst.Call) else None
-        if isinstance(function_name, cst.Attribute) and isinstance(function_name.value, cst.Name):
-            called.setdefault(function_name.value.value, set()).add(function_name.attr.value)
-    return called
+def used_as_container(name: str, function: FunctionInfo) -> bool:
+    """Whether a function calls on a name a method of dicts and lists that tensors lack."""
+    return bool(function.methods_called.get(name, frozenset()) & _CONTAINER_METHODS)

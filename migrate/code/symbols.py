@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -9,7 +11,7 @@ import libcst as cst
 from mappings.api import ApiTable
 from migrate.code.resolve import Resolver
 from migrate.code.types import Type, join
-from migrate.code.walk import children
+from migrate.code.walk import children, walk
 
 MODULE = "torch.nn.Module"
 _CATEGORY_BASES = {
@@ -40,6 +42,16 @@ class FunctionInfo:
     parameters: list[cst.Param]
     """Positional and keyword parameters, without `self` / `cls` for methods."""
     decorators: frozenset[str]
+
+    @functools.cached_property
+    def methods_called(self) -> Mapping[str, Set[str]]:
+        """Method names that the body calls directly on plain names, functions inside left out."""
+        called: dict[str, set[str]] = {}
+        for node in walk(self.node.body, skip=(cst.FunctionDef,)):
+            function = node.func if isinstance(node, cst.Call) else None
+            if isinstance(function, cst.Attribute) and isinstance(function.value, cst.Name):
+                called.setdefault(function.value.value, set()).add(function.attr.value)
+        return called
 
     @property
     def is_property(self) -> bool:

@@ -6,36 +6,43 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mindspore as ms
 import numpy as np
 
 from migrate.captures.store import Capture
 from migrate.code.verify.recipes import Job
-from migrate.code.verify.side import run
+from migrate.code.verify.side import run, step_scale
+
+if TYPE_CHECKING:
+    import mindspore as ms
 
 
 class MindSpore:
     """MindSpore, PyNative."""
 
-    tensor = ms.Tensor
+    def __init__(self) -> None:
+        import mindspore
+
+        mindspore.runtime.launch_blocking()  # otherwise an error surfaces at a later line and blames another stage
+        self.ms = mindspore
+        self.tensor = mindspore.Tensor
 
     def seed(self, value: int) -> None:
         """Seeds every random generator of the framework."""
-        ms.manual_seed(value)
+        self.ms.manual_seed(value)
 
     def versions(self) -> dict[str, str]:
         """For the manifest."""
-        return {"mindspore": ms.__version__, "numpy": np.__version__}
+        return {"mindspore": self.ms.__version__, "numpy": np.__version__}
 
     def from_numpy(self, values: np.ndarray) -> ms.Tensor:
         """Array to tensor."""
-        return ms.Tensor(values)
+        return self.ms.Tensor(values)
 
     def to_numpy(self, value: ms.Tensor) -> np.ndarray:
         """Tensor to array; bfloat16, which numpy lacks, becomes float32."""
-        return (value.float() if value.dtype == ms.bfloat16 else value).asnumpy()
+        return (value.float() if value.dtype == self.ms.bfloat16 else value).asnumpy()
 
     def set_mode(self, module: Any, training: bool) -> None:
         """Training or evaluation mode."""
@@ -54,58 +61,53 @@ class MindSpore:
             for name in capture.names("weights"):
                 if name in state and tuple(state[name][0].shape) == get(name).shape:
                     value, assign = state[name]
-                    assign(ms.Tensor(np.array(get(name), order="C")).astype(value.dtype))
+                    assign(self.ms.Tensor(np.array(get(name), order="C")).astype(value.dtype))
         return found
 
     def without_gradients(self, call: Callable[[], Any]) -> Any:
         """The result of a call that is not recorded."""
         return call()
 
-    def watch(self, module: Any, record: Callable[[str, Any], None]) -> Callable[[], None]:
-        """Reports the output of every cell; the result ends it."""
-        cells = [(path, cell) for path, cell in _cells(module, "", set()) if path]
-        handles = [cell.register_forward_hook(partial(_report, record, path)) for path, cell in cells]
-
-        def stop() -> None:
-            for handle in handles:
-                handle.remove()
-
-        return stop
+    def submodules(self, module: Any) -> list[tuple[str, Any]]:
+        """Everything below a cell, by name."""
+        return [(path, cell) for path, cell in _cells(module, seen=set()) if path]
 
     def gradients(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, np.ndarray]]:
         """The loss and the gradient of every trainable parameter."""
-        value, gradients = _differentiate(module, loss)
+        value, gradients = self._differentiate(module, loss)
         return value, {name: self.to_numpy(gradient) for name, (_, gradient) in gradients.items()}
 
     def step(self, module: Any, loss: Callable[[], Any], length: float) -> float:
         """One descent step; the loss before it."""
-        value, gradients = _differentiate(module, loss)
-        squares = [np.square(self.to_numpy(g), dtype=np.float64).sum() for _, g in gradients.values()]
-        scale = length / max(float(np.sqrt(sum(squares))), 1.0)
+        value, gradients = self._differentiate(module, loss)
+        scale = step_scale((self.to_numpy(gradient) for _, gradient in gradients.values()), length)
         for parameter, gradient in gradients.values():
-            ms.ops.assign(parameter, parameter - gradient * scale)
+            self.ms.ops.assign(parameter, parameter - gradient * scale)
         return value
 
+    def _differentiate(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, tuple[Any, ms.Tensor]]]:
+        named: dict[int, tuple[str, Any]] = {}
+        for path, cell in _cells(module, seen=set()):
+            for name, parameter in cell._params.items():
+                if parameter is not None and parameter.requires_grad:
+                    named.setdefault(id(parameter), (f"{path}.{name}" if path else name, parameter))
+        parameters = [parameter for _, parameter in named.values()]
+        if not parameters:
+            return float(loss().asnumpy()), {}
+        value, gradients = self.ms.value_and_grad(loss, None, parameters)()
+        names = [name for name, _ in named.values()]
+        return float(value.asnumpy()), dict(zip(names, zip(parameters, gradients, strict=True), strict=True))
 
-def _differentiate(module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, tuple[Any, ms.Tensor]]]:
-    named: dict[int, tuple[str, Any]] = {}
-    for path, cell in _cells(module, "", set()):
-        for name, parameter in cell._params.items():
-            if parameter is not None and parameter.requires_grad:
-                named.setdefault(id(parameter), (f"{path}.{name}" if path else name, parameter))
-    parameters = [parameter for _, parameter in named.values()]
-    if not parameters:
-        return float(loss().asnumpy()), {}
-    value, gradients = ms.value_and_grad(loss, None, parameters)()
-    names = [name for name, _ in named.values()]
-    return float(value.asnumpy()), dict(zip(names, zip(parameters, gradients, strict=True), strict=True))
 
+def _cells(cell: Any, path: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
+    """Cells by the names of attributes; `cells_and_names` of a list would add its own prefixes.
 
-def _cells(cell: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Cells by the names of attributes, each once; `cells_and_names` of a list would add its own prefixes."""
-    if id(cell) in seen:
-        return
-    seen.add(id(cell))
+    With `seen`, each comes once; without it a shared cell comes under all its names.
+    """
+    if seen is not None:
+        if id(cell) in seen:
+            return
+        seen.add(id(cell))
     yield path, cell
     for name, child in cell._cells.items():
         if child is not None:
@@ -115,7 +117,7 @@ def _cells(cell: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
 def _state(module: Any) -> Iterator[tuple[str, tuple[Any, Callable[[Any], None]]]]:
     """Name, value and assignment of everything that belongs to a state dict, under all its names."""
     names = set(module.state_dict())
-    for path, cell in _all_cells(module, ""):
+    for path, cell in _cells(module):
         start = f"{path}." if path else ""
         for name, parameter in cell._params.items():
             if parameter is not None and start + name in names:
@@ -125,17 +127,5 @@ def _state(module: Any) -> Iterator[tuple[str, tuple[Any, Callable[[Any], None]]
                 yield start + name, (buffer, partial(cell._buffers.__setitem__, name))
 
 
-def _all_cells(cell: Any, path: str) -> Iterator[tuple[str, Any]]:
-    yield path, cell
-    for name, child in cell._cells.items():
-        if child is not None:
-            yield from _all_cells(child, f"{path}.{name}" if path else name)
-
-
-def _report(record: Callable[[str, Any], None], name: str, _cell: Any, _args: Any, output: Any) -> None:
-    record(name, output)
-
-
 if __name__ == "__main__":
-    ms.runtime.launch_blocking()  # otherwise an error surfaces at a later line and blames another stage
     run(MindSpore(), Job.read(Path(sys.argv[1])))

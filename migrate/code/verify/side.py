@@ -6,7 +6,8 @@ import dataclasses
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,9 +34,14 @@ class Framework(Protocol):
     def set_mode(self, module: Any, training: bool) -> None: ...
     def weights(self, module: Any, reference: Path | None) -> dict[str, np.ndarray]: ...
     def without_gradients(self, call: Callable[[], Any]) -> Any: ...
-    def watch(self, module: Any, record: Callable[[str, Any], None]) -> Callable[[], None]: ...
+    def submodules(self, module: Any) -> list[tuple[str, Any]]: ...
     def gradients(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, np.ndarray]]: ...
     def step(self, module: Any, loss: Callable[[], Any], length: float) -> float: ...
+
+
+def step_scale(gradients: Iterable[np.ndarray], length: float) -> float:
+    """Factor of the gradients in a step: `length`, over their common norm where that is above one."""
+    return length / max(float(np.sqrt(sum(float(np.square(g, dtype=np.float64).sum()) for g in gradients))), 1.0)
 
 
 def leaves(value: Any, tensor: type, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -107,7 +113,7 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
             for path, leaf in leaves(value, framework.tensor):
                 tensors[f"{name}[{calls[name]}].{path}"] = framework.to_numpy(leaf).copy()
 
-        stop = framework.watch(module, record)
+        stop = _watch(framework.submodules(module), record)
         try:
             framework.without_gradients(call)
         finally:
@@ -129,6 +135,21 @@ def _tensors(framework: Framework, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_tensors(framework, item) for item in value)
     return value
+
+
+def _watch(modules: list[tuple[str, Any]], record: Callable[[str, Any], None]) -> Callable[[], None]:
+    """Reports the output of every module as it ends; the result ends that. Both frameworks call such hooks alike."""
+
+    def report(name: str, _module: Any, _args: Any, output: Any) -> None:
+        record(name, output)
+
+    handles = [module.register_forward_hook(partial(report, name)) for name, module in modules]
+
+    def stop() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return stop
 
 
 def _build(recipe: Recipe) -> Any:
