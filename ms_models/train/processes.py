@@ -160,25 +160,34 @@ class Ranks:
 
     def _failure(self, statuses: dict[int, status.Status]) -> Failure | None:
         failed = sorted((s for s in statuses.values() if s.state == status.FAILED), key=lambda s: s.at)
-        if failed:
+        if failed and not failed[0].lost:
             first = failed[0]
             return Failure(first.message, first.rank, first.kind or "defect", self._tail(first.rank))
-        for rank, reported in statuses.items():
-            is_gone = reported.state == status.RUNNING and not _is_alive(reported.pid)
-            # It may have reported between the two looks.
-            if is_gone and status.read_all(self.logs)[rank].state == status.RUNNING:
-                return Failure(f"died{self._exit_code(reported.pid)}", rank, "run", self._tail(rank))
-        return None
+        dead = failed[0].lost if failed else self._dead(statuses)
+        if not dead:
+            return None
+        # msrun ends the other ranks when it sees the first die.
+        pids = {statuses[rank].pid: rank for rank in dead}
+        rank = next((pids[pid] for pid in self._exit_codes() if pid in pids), dead[0])
+        return Failure(f"died{self._exit_code(statuses[rank].pid)}", rank, "run", self._tail(rank))
+
+    def _dead(self, statuses: dict[int, status.Status]) -> list[int]:
+        gone = [rank for rank, s in statuses.items() if s.state == status.RUNNING and not status.is_alive(s.pid)]
+        # One of them may have reported between the two looks.
+        return [rank for rank in gone if status.read_all(self.logs)[rank].state == status.RUNNING]
 
     def _exit_code(self, pid: int) -> str:
         if pid == self._main.pid:
             code: int | None = self._main.wait()
         else:
-            found = [int(match[2]) for match in DEAD_WORKER.finditer(_read(self._log)) if int(match[1]) == pid]
-            code = found[0] if found else None
+            code = self._exit_codes().get(pid)
         if code is None:
             return ""
         return f" of signal {-code}" if code < 0 else f" with exit code {code}"
+
+    def _exit_codes(self) -> dict[int, int]:
+        """What msrun wrote about workers that ended badly, by process number, the first first."""
+        return {int(match[1]): int(match[2]) for match in DEAD_WORKER.finditer(_read(self._log))}
 
     def _launcher_failure(self, exit_code: int) -> Failure:
         return Failure(
@@ -200,13 +209,6 @@ class Ranks:
                 self._family.setdefault(process.pid, process)
         except psutil.NoSuchProcess:
             return
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _signal(send: Callable[[], None]) -> None:

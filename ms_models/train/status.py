@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
+ENDING_S = 1.0
+"""How long a killed process, whose connections are closed already, may still be seen as running."""
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 Kind = Literal["user", "run", "defect"]
 
@@ -25,6 +29,8 @@ class Status:
     kind: Kind | None = None
     """Of a failure: a fault of the user's input, of the training itself, or of the program."""
     message: str = ""
+    lost: list[int] = field(default_factory=list)
+    """Of a defect: the ranks that had died before it, whose death is then the reason."""
 
     def write(self, logs: Path) -> None:
         """Replaces the rank's file in one step."""
@@ -41,7 +47,28 @@ def file_name(rank: int) -> str:
 
 def report(logs: Path, rank: int, state: str, kind: Kind | None = None, message: str = "") -> None:
     """Writes this process's status."""
-    Status(rank, os.getpid(), state, time.time(), kind, message).write(logs)
+    at = time.time()
+    lost = lost_ranks(logs) if kind == "defect" else []
+    Status(rank, os.getpid(), state, at, kind, message, lost).write(logs)
+
+
+def lost_ranks(logs: Path) -> list[int]:
+    """Ranks that died without a word; asked by a rank that fails, and may fail because one did."""
+    deadline = time.monotonic() + ENDING_S
+    while True:
+        reported = read_all(logs)
+        gone = [rank for rank, status in reported.items() if status.state == RUNNING and not is_alive(status.pid)]
+        if gone or len(reported) < 2 or time.monotonic() > deadline:
+            return gone
+        time.sleep(ENDING_S / 20)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine still runs."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def read_all(logs: Path) -> dict[int, Status]:

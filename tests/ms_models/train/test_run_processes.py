@@ -69,6 +69,46 @@ def test_the_first_of_several_failures_is_the_reason(tmp_path: Path) -> None:
     assert (failure.rank, failure.kind, failure.message) == (1, "user", "first")
 
 
+def test_the_death_of_a_rank_is_the_reason_and_not_what_another_says_of_it(tmp_path: Path) -> None:
+    body = """
+    killed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    status.Status(1, killed.pid, status.RUNNING, 1.0).write(logs)
+    status.report(logs, 0, status.RUNNING)
+    killed.kill()
+    status.report(logs, 0, status.FAILED, "defect", "connection lost")
+    time.sleep(60)
+    """
+    failure = watch(tmp_path, body, world=2)
+    assert failure is not None
+    assert (failure.rank, failure.message) == (1, "died")
+    own_fault = body.replace("    killed.kill()\n", "")
+    status.clear(tmp_path)
+    failure = watch(tmp_path, own_fault, world=2)
+    assert failure is not None
+    assert (failure.rank, failure.message) == (0, "connection lost")
+
+
+def test_of_several_dead_ranks_the_one_that_the_launcher_saw_first_is_the_reason(tmp_path: Path) -> None:
+    body = """
+    children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(2)]
+    for child in children:
+        child.kill()
+        child.wait()
+    (logs / "msrun.log").write_text(f"Worker process {children[1].pid} exit with exception. Error code: -9.")
+    for rank, child in enumerate(children):
+        status.Status(rank, child.pid, status.RUNNING, 1.0).write(logs)
+    time.sleep(60)
+    """
+    # The launcher is late: both are dead when it looks.
+    with start(tmp_path, body, world=2) as ranks:
+        deadline = time.monotonic() + 20
+        while len(status.read_all(tmp_path)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        failure = ranks.watch(30, 0, lambda: None)
+    assert failure is not None
+    assert (failure.rank, failure.message) == (1, "died of signal 9")
+
+
 def test_an_exit_before_any_rank_reported_shows_the_launchers_output(tmp_path: Path) -> None:
     failure = watch(tmp_path, "print('cannot start'); sys.exit(5)", world=2)
     assert failure is not None
