@@ -1,0 +1,49 @@
+"""The mesh that sharded layers of converted code belong to: their constructors have no argument for it."""
+
+from __future__ import annotations
+
+import os
+
+from mappings.errors import UserError
+from mappings.layout import ParallelLayout
+from ms_models.parallel.mesh import Group, Mesh
+
+_mesh: Mesh | None = None
+
+
+def set_mesh(mesh: Mesh | None) -> None:
+    """Say on which mesh models are built from now on. None: all processes that msrun started are tensor parallel.
+
+    `Mesh.from_environment(ParallelLayout(tp=2, dp=2))` has data parallel replicas as well.
+    """
+    global _mesh
+    _mesh = mesh
+
+
+def tensor_parallel_group() -> Group:
+    """The ranks over which layers that are built now are cut."""
+    global _mesh
+    if _mesh is None:
+        _mesh = Mesh.from_environment(ParallelLayout(tp=int(os.environ.get("MS_WORKER_NUM", "1"))))
+    return _mesh.group("tp")
+
+
+def share_of(count: int, what: str, group: Group) -> int:
+    """`count` divided by the ranks.
+
+    Raises:
+        UserError: it cannot be divided evenly.
+    """
+    if count % group.size:
+        fit = max(n for n in range(1, group.size) if count % n == 0)
+        raise UserError(f"tensor parallel: {group.size} ranks do not divide the {count} {what}; {fit} would")
+    return count // group.size
+
+
+def local(count: int) -> int:
+    """How many of `count` heads or features this rank holds.
+
+    Raises:
+        UserError: they cannot be divided evenly.
+    """
+    return share_of(count, "heads or features", tensor_parallel_group())
