@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.context import Counts, FileContext
 from migrate.code.findings import finding
 from migrate.code.imports import finish_imports
+from migrate.code.line_records import unread_lines
 from migrate.code.passes.base import Pass
 from migrate.code.passes.cells import Cells
 from migrate.code.passes.complex_products import ComplexProducts
@@ -21,8 +22,9 @@ from migrate.code.passes.names import Names
 from migrate.code.passes.runtime_checks import RuntimeChecks
 from migrate.code.passes.third_party import ThirdParty
 from migrate.code.passes.training import Training
+from migrate.code.passes.transformers_imports import TransformersImports
 from migrate.code.rewrite import rewrite
-from migrate.report import Finding
+from migrate.report import Finding, Line
 
 # The first pass that answers for a call or a name wins, so `Names`, which knows least about meaning, comes late.
 PASSES: tuple[type[Pass], ...] = (
@@ -37,6 +39,7 @@ PASSES: tuple[type[Pass], ...] = (
     ComplexProducts,
     RuntimeChecks,
     Names,
+    TransformersImports,
     Leftovers,
 )
 
@@ -53,6 +56,8 @@ class Converted:
     needs: frozenset[str] = frozenset()
     """torch names that the file still takes from other files of the repository."""
     compiles: bool = True
+    lines: list[Line] = field(default_factory=list)
+    """The lines that touch torch, and what became of them."""
 
 
 def convert_file(
@@ -71,11 +76,16 @@ def convert_file(
         compile(text, path, "exec", dont_inherit=True)
     except (Exception, RecursionError) as error:  # noqa: BLE001  (reported as a finding, the other files go on)
         message = f"{type(error).__name__}: {error}"
-        compiles = not isinstance(error, SyntaxError)
         return Converted(
-            file.tree.code, [finding("M102", message, file=path)], Counts(), frozenset(), compiles=compiles
+            file.tree.code,
+            [finding("M102", message, file=path)],
+            Counts(),
+            frozenset(),
+            compiles=not isinstance(error, SyntaxError),
+            lines=unread_lines(file.source.text, "M102"),
         )
-    return Converted(text, context.findings, context.counts, finished.helpers, finished.needs)
+    lines = context.lines.lines(file.line)
+    return Converted(text, context.findings, context.counts, finished.helpers, finished.needs, lines=lines)
 
 
 __all__ = ["PASSES", "Converted", "convert_file"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from mappings.api import ApiTable
+from mappings.transformers import load_transformers
 from migrate.code.resolve import Resolver
 from migrate.code.types import Type, join
 from migrate.code.walk import children, walk
@@ -106,6 +107,8 @@ class Symbols:
     def _torch_base(self, name: str) -> str | None:
         if name.startswith("einops.layers.torch."):
             return MODULE
+        if (entry := load_transformers().entry(name)) is not None:
+            return _CATEGORY_BASES.get(entry.returns or "")
         if not name.startswith("torch."):
             return None
         for row in self.table.rows(name):

@@ -75,10 +75,7 @@ TORCH_PACKAGES: Mapping[str, str] = {
     "torch_npu": "torch on Ascend; remove it, MindSpore runs there without it",
     "intel_extension_for_pytorch": "torch on Intel devices; remove it",
 }  # fmt: skip
-"""By import name; the value says what the package is and what to do."""
-
-PURE_TRANSFORMERS = ("Tokenizer", "TokenizerFast", "Config", "Processor", "FeatureExtractor")
-"""Ends of names of `transformers` that work without torch installed."""
+"""By import name; the value says what the package is and what to do. `mappings/transformers.yaml` has transformers."""
 
 
 def torch_package(module: str) -> str | None:

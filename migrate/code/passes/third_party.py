@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 import libcst.matchers as m
 
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
 from migrate.code.resolve import dotted
-from migrate.code.torch_packages import PURE_TRANSFORMERS, TORCH_PACKAGES, torch_package
+from migrate.code.torch_packages import TORCH_PACKAGES, torch_package
 from migrate.code.walk import walk
 
 _FAILURES = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
@@ -23,10 +25,7 @@ class ThirdParty(Pass):
         """Imports that the program does without, or that only a type checker reads."""
 
     def enter(self, node: cst.CSTNode) -> None:
-        if (isinstance(node, cst.Try) and _expects_failure(node)) or (
-            isinstance(node, cst.If) and m.matches(node.test, _TYPE_CHECKING)
-        ):
-            self._optional.update(n for n in walk(node.body) if isinstance(n, cst.Import | cst.ImportFrom))
+        self._optional.update(optional_imports(node))
         if isinstance(node, cst.Import):
             for alias in node.names:
                 self._check(node, alias.evaluated_name)
@@ -38,10 +37,6 @@ class ThirdParty(Pass):
                     self.context.report("M103", node, f"from {module} import *")
                 else:
                     self._check(node, module)
-            elif module.split(".")[0] == "transformers" and node not in self._optional:
-                for alias in node.names:
-                    if not alias.evaluated_name.endswith(PURE_TRANSFORMERS):
-                        self.context.report("M114", node, f"{module}.{alias.evaluated_name} works on torch tensors")
             elif torch_package(module):
                 self._check(node, module)
             else:
@@ -55,6 +50,14 @@ class ThirdParty(Pass):
         if self.context.analysis.project.find(module, self.context.file.source):
             return
         self.context.report("M114", node, f"{name}: {TORCH_PACKAGES[name]}")
+
+
+def optional_imports(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Imports in a block that may fail without harm, or that only a type checker reads; none for other nodes."""
+    if (isinstance(node, cst.Try) and _expects_failure(node)) or (
+        isinstance(node, cst.If) and m.matches(node.test, _TYPE_CHECKING)
+    ):
+        yield from (n for n in walk(node.body) if isinstance(n, cst.Import | cst.ImportFrom))
 
 
 _TYPE_CHECKING = m.Name("TYPE_CHECKING") | m.Attribute(attr=m.Name("TYPE_CHECKING"))
