@@ -53,7 +53,7 @@ class CaptureWriter:
         from safetensors.numpy import save_file
 
         file = f"{name}.safetensors"
-        save_file({key: np.ascontiguousarray(value) for key, value in tensors.items()}, self.out / file)
+        save_file({key: np.asarray(value, order="C") for key, value in tensors.items()}, self.out / file)
         self.body["stages"][name] = {"file": file, "names": list(tensors)}
 
     def _write(self) -> None:
