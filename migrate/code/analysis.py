@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider, ScopeProvider
+from libcst.metadata import MetadataWrapper, ScopeProvider
 
 from mappings.api import ApiTable, load_table
 from migrate.code.flow import FileTypes, infer
+from migrate.code.lines import Lines
 from migrate.code.project import Project, SourceFile
 from migrate.code.resolve import ModuleSymbols, Resolver, module_symbols
 from migrate.code.symbols import Facts, Symbols, collect
@@ -25,15 +26,14 @@ class FileAnalysis:
     tree: cst.Module
     resolver: Resolver
     types: FileTypes
-    wrapper: MetadataWrapper
 
     @functools.cached_property
-    def _positions(self) -> Mapping[cst.CSTNode, CodeRange]:
-        return self.wrapper.resolve(PositionProvider)  # costs as much as parsing; only files with findings need it
+    def _lines(self) -> Lines:
+        return Lines(self.tree, self.source.text or "")
 
     def line(self, node: cst.CSTNode) -> int:
         """Line of a node of the original tree, from 1."""
-        return int(self._positions[node].start.line)
+        return self._lines.of(node)
 
 
 @dataclass(frozen=True)
@@ -79,5 +79,5 @@ def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker =
     for module, wrapper in wrappers.items():
         collect(symbols, resolvers[module], wrapper.module)
     types, facts = infer(symbols, {m: (resolvers[m], w.module) for m, w in wrappers.items()})
-    files = {m: FileAnalysis(resolvers[m].source, w.module, resolvers[m], types[m], w) for m, w in wrappers.items()}
+    files = {m: FileAnalysis(resolvers[m].source, w.module, resolvers[m], types[m]) for m, w in wrappers.items()}
     return Analysis(project, table, symbols, facts, files, unparsed)

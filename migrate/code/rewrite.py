@@ -11,17 +11,16 @@ import libcst as cst
 
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
+from migrate.code.walk import child_fields
 
 
 def rewrite(context: FileContext, passes: list[Pass]) -> cst.Module:
     """The file after all passes; names of MindSpore are spelled in full (`migrate.code.imports` shortens them)."""
-    tree = context.file.tree.visit(_Rewriter(context, passes))
+    tree = _Rewriter(context, passes).node(context.file.tree)
     assert isinstance(tree, cst.Module)
     return tree
 
 
-_LAYOUT = (cst.BaseParenthesizableWhitespace, cst.EmptyLine, cst.TrailingWhitespace, cst.Comma, cst.Semicolon)
-"""Nodes in which nothing can be converted; not entering them saves a third of the time."""
 _Statement = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 _ANSWERED: dict[str, tuple[type, ...]] = {
     "call": (cst.Call,),
@@ -34,27 +33,32 @@ _ANSWERED: dict[str, tuple[type, ...]] = {
     "block": (cst.IndentedBlock, cst.Module),
 }
 """Which hook of the passes answers for which nodes."""
+_SEQUENCES = ("class_", "block")
+"""Hooks whose nodes are many lines; a pass says itself which of them it changed."""
 
 
 @dataclass(frozen=True)
 class _Kind:
     """What is done with a node of some class."""
 
-    is_layout: bool
     is_statement: bool
     hook: str | None
+    fields: tuple[str, ...]
 
 
 @functools.cache
 def _kind(node: type) -> _Kind:
     """By class, because `isinstance` on libcst's abstract classes is slow and would be asked millions of times."""
     hook = next((hook for hook, kinds in _ANSWERED.items() if issubclass(node, kinds)), None)
-    return _Kind(issubclass(node, _LAYOUT), issubclass(node, _Statement), hook)
+    # Import statements are settled when everything else is known (`migrate.code.imports`).
+    is_import = issubclass(node, cst.Import | cst.ImportFrom)
+    return _Kind(issubclass(node, _Statement), hook, () if is_import else child_fields(node))
 
 
-class _Rewriter(cst.CSTTransformer):
+class _Rewriter:
+    """Not a libcst transformer: those rebuild every node, this keeps every node below which nothing changed."""
+
     def __init__(self, context: FileContext, passes: list[Pass]) -> None:
-        super().__init__()
         self.context = context
         # A pass is only asked where it has something to say.
         self._hooks: dict[str, list[Callable[..., Any]]] = {
@@ -62,31 +66,43 @@ class _Rewriter(cst.CSTTransformer):
             for hook in ("enter", *_ANSWERED)
         }
 
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        kind = _kind(type(node))
-        if kind.is_layout:
-            return False
+    def node(self, original: cst.CSTNode) -> cst.CSTNode:
+        """What a node becomes, its children first."""
+        kind = _kind(type(original))
         if kind.is_statement:
-            self.context.enter_statement(node)
+            self.context.enter_statement(original)
         for enter in self._hooks["enter"]:
-            enter(node)
-        # Import statements are settled when everything else is known (`migrate.code.imports`).
-        return not isinstance(node, cst.Import | cst.ImportFrom)
+            enter(original)
+        updated = self._with_children(original, kind.fields)
+        if kind.hook is not None:
+            updated = self._answer(kind.hook, original, updated)
+        return self.context.leave_statement(updated) if kind.is_statement else updated
 
-    def on_leave(self, original_node: cst.CSTNode, updated_node):  # type: ignore[no-untyped-def]
-        kind = _kind(type(original_node))
-        if kind.hook in ("call", "reference"):
-            if kind.hook == "reference" and original_node in self.context.owned:
-                return updated_node
-            return self._first(kind.hook, original_node, updated_node)
-        result = self._chain(kind.hook, original_node, updated_node) if kind.hook else updated_node
-        return self.context.leave_statement(result) if kind.is_statement else result
+    def _with_children(self, node: cst.CSTNode, fields: tuple[str, ...]) -> cst.CSTNode:
+        changes: dict[str, object] = {}
+        for name in fields:
+            value = getattr(node, name)
+            if isinstance(value, cst.CSTNode):
+                changed = self.node(value)
+                if changed is not value:
+                    changes[name] = changed
+            elif type(value) in (list, tuple):
+                items = [self.node(item) for item in value]
+                if any(new is not old for new, old in zip(items, value, strict=True)):
+                    changes[name] = items
+        return node.with_changes(**changes) if changes else node
+
+    def _answer(self, hook: str, original: cst.CSTNode, updated: cst.CSTNode) -> cst.CSTNode:
+        if hook == "reference" and original in self.context.owned:
+            return updated
+        return (self._first if hook in ("call", "reference") else self._chain)(hook, original, updated)
 
     def _first(self, hook: str, original: cst.CSTNode, updated: cst.CSTNode) -> cst.CSTNode:
         """The answer of the first pass that has one."""
         for ask in self._hooks[hook]:
             result: cst.CSTNode | None = ask(original, updated)
             if result is not None:
+                self.context.answered(original, ask.__self__.rule, result is not updated)  # type: ignore[attr-defined]
                 return result
         return updated
 
@@ -94,5 +110,7 @@ class _Rewriter(cst.CSTTransformer):
         """Every pass changes what the one before it gave."""
         for ask in self._hooks[hook]:
             result: cst.CSTNode | None = ask(original, updated)
+            if result is not None and hook not in _SEQUENCES:
+                self.context.answered(original, ask.__self__.rule, result is not updated)  # type: ignore[attr-defined]
             updated = updated if result is None else result
         return updated

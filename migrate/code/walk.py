@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Iterator
 
 import libcst as cst
@@ -15,22 +16,22 @@ _LAYOUT = frozenset(
         "default_indent",
     }
 )  # fmt: skip
-_fields: dict[type, tuple[str, ...]] = {}
+_ORDER = ("decorators", "name", "type_parameters", "params", "returns", "bases", "keywords", "body")
+"""Of classes and functions, whose fields stand in the text in another order than in libcst's classes."""
 
 
-def _fields_of(kind: type) -> tuple[str, ...]:
-    found = _fields.get(kind)
-    if found is None:
-        names = [f.name for f in dataclasses.fields(kind)]
-        found = tuple(n for n in names if n not in _LAYOUT and not n.startswith("whitespace"))
-        _fields[kind] = found
-    return found
+@functools.cache
+def child_fields(kind: type) -> tuple[str, ...]:
+    """Fields of a class of nodes that hold more than layout, in the order of the text."""
+    names = [f.name for f in dataclasses.fields(kind)]
+    found = [n for n in names if n not in _LAYOUT and not n.startswith("whitespace")]
+    return tuple(sorted(found, key=_ORDER.index) if "decorators" in found else found)
 
 
 def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     """Direct children in the order of the text; blanks, comments, brackets and operators are left out."""
     found: list[cst.CSTNode] = []
-    for name in _fields_of(type(node)):
+    for name in child_fields(type(node)):
         value = getattr(node, name)
         if isinstance(value, cst.CSTNode):
             found.append(value)
@@ -56,4 +57,4 @@ def walk(node: cst.CSTNode, skip: Collection[type] = ()) -> Iterator[cst.CSTNode
         pending += reversed(below)
 
 
-__all__ = ["children", "walk"]
+__all__ = ["child_fields", "children", "walk"]

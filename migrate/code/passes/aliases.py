@@ -6,6 +6,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from migrate.code.context import FileContext
+from migrate.code.walk import children
 
 _VIEWS = frozenset(
     {
@@ -32,12 +33,14 @@ class AliasScan:
         if self._by_name is None:
             self._by_name = {}
             tree = self.context.file.tree
-            # Outer functions come first, so an inner one has the last word about its names.
-            for scope in (tree, *m.findall(tree, m.FunctionDef())):
-                assert isinstance(scope, cst.Module | cst.FunctionDef)
-                uses = _uses(scope)
-                for inner in m.findall(scope, m.Name()):
-                    self._by_name[inner] = uses
+            pending: list[tuple[cst.CSTNode, _Uses]] = [(tree, _uses(tree))]
+            while pending:
+                node, uses = pending.pop()
+                if isinstance(node, cst.FunctionDef):
+                    uses = _uses(node)
+                elif isinstance(node, cst.Name):
+                    self._by_name[node] = uses
+                pending += [(child, uses) for child in children(node)]
         return self._by_name[name]
 
     def reason(self, name: cst.Name) -> str | None:

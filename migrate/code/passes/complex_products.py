@@ -7,6 +7,7 @@ import libcst.matchers as m
 
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
+from migrate.code.walk import walk
 
 PRODUCT = "ms_compat.complex_views.product"
 _MAKERS = frozenset({"torch.view_as_complex", "torch.polar", "torch.complex"})
@@ -19,6 +20,8 @@ _KEEPS = m.Attribute(
 class ComplexProducts(Pass):
     """Where one side is visibly complex: made by torch's functions for it, directly or through local names."""
 
+    rule = "C208"
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._functions: list[dict[str, list[cst.BaseExpression]]] = []
@@ -26,11 +29,11 @@ class ComplexProducts(Pass):
     def enter(self, node: cst.CSTNode) -> None:
         if isinstance(node, cst.FunctionDef):
             assigned: dict[str, list[cst.BaseExpression]] = {}
-            for found in m.findall(node.body, m.Assign(targets=[m.AssignTarget(target=m.Name())])):
-                assert isinstance(found, cst.Assign)
-                target = found.targets[0].target
-                assert isinstance(target, cst.Name)
-                assigned.setdefault(target.value, []).append(found.value)
+            for found in walk(node.body):
+                if isinstance(found, cst.Assign) and len(found.targets) == 1:
+                    target = found.targets[0].target
+                    if isinstance(target, cst.Name):
+                        assigned.setdefault(target.value, []).append(found.value)
             self._functions.append(assigned)
 
     def function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> None:
