@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from mappings.errors import UserError
+from migrate.code import rules
 from migrate.code.analysis import Analysis, analyse
 from migrate.code.context import Counts
 from migrate.code.convert_file import Converted, convert_file
 from migrate.code.findings import finding
+from migrate.code.line_records import unread_lines
 from migrate.code.migration_notes import migration_notes
 from migrate.code.project import SourceFile, load_project
 from migrate.code.requirements import convert_requirements, declares_torch, is_requirements
@@ -20,7 +22,7 @@ from migrate.code.verify.modules import TOLERANCES, Outcome, compare_modules
 from migrate.code.verify.recipes import Recipe, read_recipes
 from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
-from migrate.report import Finding, Report, Stage, Verdict
+from migrate.report import FileLines, Finding, Report, Stage, Verdict, count_lines
 
 TARGETS = ("portable", "ascend")
 REPORT = "report.json"
@@ -90,6 +92,7 @@ class _Work:
     counts: Counts = field(default_factory=Counts)
     helpers: dict[PurePosixPath, set[str]] = field(default_factory=dict)
     changed: list[SourceFile] = field(default_factory=list)
+    files: list[FileLines] = field(default_factory=list)
     lines: int = 0
     compiled: int = 0
     unconverted: Counter[str] = field(default_factory=Counter)
@@ -102,6 +105,9 @@ def _work(repo: Path, target: str, track: Tracker) -> _Work:
     work = _Work(analysis)
     for path, reason in analysis.unparsed.items():
         work.findings.append(finding("M101", reason, file=path))
+    for source in analysis.project.sources:
+        if str(source.path) in analysis.unparsed:
+            work.files.append(FileLines(str(source.path), unread_lines(source.text, "M101")))
     results: dict[str, Converted] = {}
     with track("converting", len(analysis.files)) as advance:
         for module, file in analysis.files.items():
@@ -125,6 +131,8 @@ def _take(work: _Work, source: SourceFile, converted: Converted) -> None:
     assert source.text is not None
     work.lines += source.text.count("\n")
     work.findings += converted.findings
+    if converted.lines:
+        work.files.append(FileLines(str(source.path), converted.lines))
     work.counts.converted += converted.counts.converted
     work.counts.unconverted += converted.counts.unconverted
     work.unconverted.update(converted.counts.missed)
@@ -165,7 +173,10 @@ def _report(command: str, repo: Path, work: _Work) -> Report:
     helpers = sorted(set().union(*(with_dependencies(names) for names in work.helpers.values()), set()))
     parsed = len(work.analysis.files)
     report = Report(
-        command, str(repo), findings=sorted(work.findings, key=lambda f: (f.file or "", f.line or 0, f.code))
+        command,
+        str(repo),
+        findings=sorted(work.findings, key=lambda f: (f.file or "", f.line or 0, f.code)),
+        files=sorted(work.files, key=lambda file: file.path),
     )
     report.facts = {
         "files": len(work.analysis.project.sources),
@@ -173,6 +184,7 @@ def _report(command: str, repo: Path, work: _Work) -> Report:
         "files_changed": len(work.changed),
         "files_that_compile": work.compiled,
         "lines": work.lines,
+        "lines_by_status": count_lines(report.files),
         "torch_names_seen": work.counts.converted + work.counts.unconverted,
         "torch_names_converted": work.counts.converted,
         "torch_names_unconverted": work.counts.unconverted,
@@ -180,6 +192,7 @@ def _report(command: str, repo: Path, work: _Work) -> Report:
         "helpers": helpers,
         "seconds": round(work.seconds, 3),
     }
+    report.rules = rules.used([*(f.code for f in report.findings), *(n.code for f in report.files for n in f.lines)])
     everything = work.compiled == len(work.analysis.project.sources)
     report.stages.append(
         Stage(

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from mappings.api import Row
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.findings import CODES, finding
+from migrate.code.line_records import LineRecords
 from migrate.code.template import Expansion
 from migrate.code.types import Type
 from migrate.report import Finding, Severity
@@ -49,12 +51,15 @@ class FileContext:
         self.table, self.symbols, self.resolver = analysis.table, analysis.symbols, file.resolver
         self.findings: list[Finding] = []
         self.counts = Counts()
+        self.lines = LineRecords(target)
         self.owned: set[cst.CSTNode] = set()
         """Name nodes that are part of something a pass handles as a whole."""
         self.helpers: set[str] = set()
         """Modules of `ms_compat` that rewritten import statements name."""
         self.uses_torch = file.source.imports_torch
         self._statements: list[tuple[cst.CSTNode, list[str]]] = []
+        self._accepted: Row | None = None
+        """Applied for the node that is being answered."""
 
     def type_of(self, node: cst.CSTNode) -> Type:
         return self.file.types.of(node)
@@ -65,6 +70,7 @@ class FileContext:
     def report(self, code: str, node: cst.CSTNode, message: str) -> None:
         """Record a finding; a warning also becomes a TODO line above the statement being rewritten."""
         self.findings.append(finding(code, message, file=str(self.file.source.path), line=self.file.line(node)))
+        self.lines.add(node, code, message)
         if CODES[code].severity is not Severity.NOTE and self._statements:
             todo = f"{_TODO}{code}) {' '.join(message.split())}"
             todos = self._statements[-1][1]
@@ -74,8 +80,20 @@ class FileContext:
     def accept(self, name: str, expansion: Expansion) -> None:
         """Count a converted name; comments that have no place in the new expression go above the statement."""
         self.counts.add(name, converted=True)
+        self._accepted = expansion.row
         if self._statements:
             self._statements[-1][1].extend(expansion.lost_comments)
+
+    def answered(self, node: cst.CSTNode, rule: str | None, changed: bool) -> None:
+        """A pass answered for a node of the original tree: what is known about its line.
+
+        `rule` is the pass's kind of change, None for the pass that only applies rows of the table.
+        """
+        row, self._accepted = self._accepted, None
+        if row is not None:
+            self.lines.add_row(node, row)
+        if rule is not None and changed:
+            self.lines.add(node, rule)
 
     # -- the statement being rewritten
     def enter_statement(self, node: cst.CSTNode) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from migrate.report import Finding, Severity
+from migrate.report import Finding, LineStatus, Severity
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,18 @@ class Code:
     severity: Severity
     why: str
     fix: str
+    title: str
+    """A few words, for lists."""
+    line: LineStatus | None = None
+    """Status of the lines where it is found; by default a warning says unsupported, a note needs review."""
+    safe: bool = True
+    """False: what it speaks of is converted with `--unsafe` only."""
+
+    @property
+    def status(self) -> LineStatus:
+        """Status of the lines where it is found."""
+        by_severity = LineStatus.REVIEW if self.severity is Severity.NOTE else LineStatus.UNSUPPORTED
+        return self.line or by_severity
 
 
 CODES: dict[str, Code] = {
@@ -22,107 +34,132 @@ CODES: dict[str, Code] = {
         Severity.WARNING,
         "The file is no valid Python 3 source, so nothing in it can be understood.",
         "Repair or delete the file; it was copied unchanged.",
+        "file is not read",
     ),
     "M102": Code(
         Severity.WARNING,
         "A pass of the converter failed on this file.",
         "The file was copied unchanged; please report the message.",
+        "file is not converted",
     ),
     "M103": Code(
         Severity.WARNING,
         "Names that come from a star import of torch cannot be told from the file's own.",
         "Replace the star by the names that are used.",
+        "star import of torch",
+        LineStatus.UNKNOWN,
     ),
     # names
     "M110": Code(
         Severity.WARNING,
         "The table of torch names does not have this name; it is never guessed.",
         "Write the MindSpore counterpart by hand, or add a row to mappings/api.",
+        "unknown torch name",
+        LineStatus.UNKNOWN,
     ),
     "M111": Code(
         Severity.WARNING,
         "MindSpore has no counterpart that keeps torch's meaning.",
         "See the advice in the message.",
+        "no counterpart",
     ),
     "M112": Code(
         Severity.WARNING,
         "The call has arguments that the MindSpore counterpart cannot express.",
         "Rewrite the call without these arguments, or convert it by hand.",
+        "arguments without counterpart",
     ),
     "M113": Code(
         Severity.WARNING,
         "The torch name is chosen at run time, so it is not known which one it is.",
         "Use a dictionary of the names that are meant.",
+        "name chosen at run time",
+        LineStatus.UNKNOWN,
     ),
     "M114": Code(
         Severity.WARNING,
         "The package works on torch tensors and needs torch itself.",
         "Replace it by code of your own or by a MindSpore package.",
+        "package that needs torch",
     ),
     "M115": Code(
         Severity.WARNING,
         "The file names torch as a dependency in a form that is not rewritten.",
         "Replace torch by mindspore==2.10.* and numpy by numpy>=1.26,<2.",
+        "dependency on torch stays",
     ),
     # types
     "M120": Code(
         Severity.WARNING,
         "If the object is a tensor, the method is another one in MindSpore; the type of the object is not known.",
         "Annotate the variable, e.g. `x: torch.Tensor`, and convert again.",
+        "method of an unknown object",
+        LineStatus.UNKNOWN,
     ),
     "M121": Code(
         Severity.NOTE,
         "The type of the object is not known; a tensor takes the MindSpore form, anything else the call as it was.",
         "Nothing to do. Annotated, e.g. `x: torch.Tensor`, the line becomes the plain MindSpore form.",
+        "question at run time",
     ),
     # modules
     "M202": Code(
         Severity.WARNING,
         "The class has a base whose origin is unknown, so it is not known whether it is a module.",
         "Convert the class by hand if it is a torch.nn.Module.",
+        "base class of unknown origin",
+        LineStatus.UNKNOWN,
     ),
     # in-place
     "M301": Code(
         Severity.WARNING,
         "MindSpore's in-place methods leave the tensor unchanged on the CPU, and there is no name to assign to.",
         "Split the statement: compute the value, then assign it.",
+        "in-place call without a name",
     ),
     "M302": Code(
         Severity.WARNING,
         "The tensor shares memory with another name; an assignment would not change the other one.",
         "Assign to the original, e.g. with an index.",
+        "in-place change of shared memory",
     ),
     "M303": Code(
         Severity.NOTE,
         "copy_ changes the tensor itself, so the caller sees it; but slices and transposed tensors are copies.",
         "Where a caller passes such a view, let it assign the result.",
+        "in-place change of a caller's tensor",
     ),
     # training
     "M402": Code(
         Severity.NOTE,
         "The gradients are computed by a function made once; it runs eagerly (PyNative).",
         "Nothing to do. Compile it with mindspore.jit when the forward part has no host read-backs.",
+        "gradients by a function",
     ),
     "M403": Code(
         Severity.NOTE,
         "The computation of the loss cannot be put into one function, so the operations are recorded as they run.",
         "Nothing to do. To compile the step, put the computation of the loss into one block before backward().",
+        "gradients by a tape",
     ),
     # verification
     "M601": Code(
         Severity.WARNING,
         "The converted module cannot be imported.",
         "Work through the other findings of the file first.",
+        "module cannot be imported",
     ),
     "M602": Code(
         Severity.WARNING,
         "The converted module cannot be built or run as PyTorch builds and runs it.",
         "Look at the findings of the file and the line that the message names.",
+        "module cannot be run",
     ),
     "M603": Code(
         Severity.WARNING,
         "The converted module runs, and computes something else than PyTorch.",
         "Start at the module that the message names as the first to differ.",
+        "module differs from PyTorch",
     ),
 }
 

@@ -72,6 +72,8 @@ class _Pruner(cst.CSTTransformer):
         self.needs: set[str] = set()
         self.removed: set[str] = set()
         self._marked = False
+        self._torch_stays = False
+        """Of the import statement that is being looked at."""
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         return isinstance(node, _Holders)
@@ -131,7 +133,9 @@ class _Pruner(cst.CSTTransformer):
         if is_dropped(node):
             return None
         if isinstance(node, cst.Import):
-            return _with_names(node, [alias for alias in node.names if self._stays(alias, alias.evaluated_name)])
+            kept = [alias for alias in node.names if self._stays(alias, alias.evaluated_name)]
+            self._record(node, len(kept) < len(node.names))
+            return _with_names(node, kept)
         if isinstance(node, cst.ImportFrom) and not isinstance(node.names, cst.ImportStar):
             base = "." * len(node.relative) + (dotted(node.module) or "")
             separator = "" if base.endswith(".") else "."
@@ -141,8 +145,15 @@ class _Pruner(cst.CSTTransformer):
                 name = absolute(project, source, base + separator + alias.evaluated_name)
                 if self._stays(alias, name):
                     kept.append(alias)
+            self._record(node, len(kept) < len(node.names))
             return _with_names(node, kept)
         return node
+
+    def _record(self, node: cst.Import | cst.ImportFrom, removed: bool) -> None:
+        """What became of a line that imports torch."""
+        if removed or self._torch_stays:
+            self.context.lines.add(node, "C302" if self._torch_stays else "C301")
+        self._torch_stays = False
 
     def _stays(self, alias: cst.ImportAlias, name: str) -> bool:
         local = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
@@ -151,6 +162,7 @@ class _Pruner(cst.CSTTransformer):
         if local in self.used or f"{self.context.file.source.module}.{local}" in self.keep:
             if not name.startswith("torch"):
                 self.needs.add(name)
+            self._torch_stays = True
             return True
         self.removed.add(local)
         return False

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mappings.errors import UserError
+from migrate.report.lines import FileLines, Line, LineStatus
 
 SCHEMA = "msmigrate-report-1"
 
@@ -52,6 +53,19 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """A kind of finding, or of change, in words that hold for all its places."""
+
+    code: str
+    title: str
+    severity: Severity
+    why: str
+    fix: str
+    safe: bool = True
+    """Whether it is applied without being asked for."""
+
+
+@dataclass(frozen=True)
 class Stage:
     """One question that was asked, and its answer."""
 
@@ -89,6 +103,10 @@ class Report:
     curves: list[Curve] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     """Plain figures: versions, sizes, counts."""
+    files: list[FileLines] = field(default_factory=list)
+    """Lines of the subject that touch the old framework, and what became of them."""
+    rules: dict[str, Rule] = field(default_factory=dict)
+    """The rules that findings and lines name, where the command has a register of them."""
 
     @property
     def exit_code(self) -> int:
@@ -122,8 +140,14 @@ class Report:
                 stages=[Stage(**{**s, "verdict": Verdict(s["verdict"])}) for s in body["stages"]],
                 curves=[Curve(**c) for c in body["curves"]],
                 facts=body["facts"],
+                files=[_file_lines(f) for f in body.get("files", [])],
+                rules={c: Rule(**{**r, "severity": Severity(r["severity"])}) for c, r in body.get("rules", {}).items()},
             )
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from error
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: no msmigrate report ({type(error).__name__}: {error})") from error
+
+
+def _file_lines(body: dict[str, Any]) -> FileLines:
+    return FileLines(body["path"], [Line(**{**line, "status": LineStatus(line["status"])}) for line in body["lines"]])

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from migrate.report.lines import line_summary
 from migrate.report.model import Finding, Report, Severity, Verdict
 
 VERDICT_STYLE = {
@@ -39,6 +40,8 @@ def render(report: Report, console: Console, *, per_code: int = PER_CODE, rows: 
     if rows:
         _rows(report, console)
     _facts(report, console)
+    if report.files:
+        console.print(escape(line_summary(report.files)), soft_wrap=True)
     console.print(f"{OUTCOME[report.exit_code]}: {_summary(report)}", soft_wrap=True)
 
 

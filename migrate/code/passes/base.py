@@ -13,6 +13,9 @@ class Pass:
     `original` is the node of the analysed tree (ask `context` about it), `updated` the same with rewritten children.
     """
 
+    rule: str | None = "C201"
+    """What a changed node of this pass is called in `migrate.code.rules`; None: the rows that it applies say it."""
+
     def __init__(self, context: FileContext) -> None:
         self.context = context
 

@@ -14,6 +14,8 @@ FUNCTION = "torch.autograd.Function"
 class Cells(Pass):
     """Classes that descend from `torch.nn.Module`, and the places that call their `forward` by name."""
 
+    rule = "C202"
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._classes: dict[cst.CSTNode, str] = {info.node: info.name for info in context.symbols.classes.values()}
@@ -49,6 +51,7 @@ class Cells(Pass):
         ]
         if all(new is old for new, old in zip(body, updated.body.body, strict=True)):
             return None
+        self.context.lines.add(original, "C203")
         return updated.with_changes(body=updated.body.with_changes(body=body))
 
     def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:

@@ -18,6 +18,8 @@ _TRANSFER_OPTIONS = ("non_blocking", "copy", "memory_format")
 class Devices(Pass):
     """MindSpore places tensors itself; a transfer is the identity, a change of data type is not."""
 
+    rule = "C204"
+
     def enter(self, node: cst.CSTNode) -> None:
         if isinstance(node, cst.Call) and self._name(node):
             self.context.owned.add(node.func)
@@ -48,6 +50,7 @@ class Devices(Pass):
             receiver.is_known or self._only_moves(original)
         ):
             self.context.counts.add(name, converted=True)
+            self.context.lines.add(original, "C205")
             arguments = [cst.Arg(updated.func.value), *updated.args]
             return cst.Call(cst.parse_expression(MOVED), arguments)
         kept: list[cst.Arg] = []

@@ -14,6 +14,8 @@ from migrate.code.template import Expansion, Refusal
 class Dynamic(Pass):
     """`getattr` and `hasattr` on a torch module or class."""
 
+    rule = "C209"
+
     def enter(self, node: cst.CSTNode) -> None:
         if isinstance(node, cst.Call) and self._subject(node):
             subject: cst.BaseExpression = node.args[0].value

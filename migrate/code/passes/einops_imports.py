@@ -36,6 +36,8 @@ _PACKAGES = ("einops", "einx")
 class EinopsImports(Pass):
     """Only the import statements change; what they bind keeps its name."""
 
+    rule = "C303"
+
     def small_statement(
         self, original: cst.BaseSmallStatement, updated: cst.BaseSmallStatement
     ) -> cst.BaseSmallStatement | None:

@@ -10,6 +10,8 @@ from migrate.code.passes.base import Pass
 class Formats(Pass):
     """Format specifications of tensors in f-strings."""
 
+    rule = "C207"
+
     def formatted(
         self, original: cst.FormattedStringExpression, updated: cst.FormattedStringExpression
     ) -> cst.FormattedStringExpression | None:

@@ -21,6 +21,8 @@ _OUT_OF_PLACE = {"zero_": "torch.zeros_like", "fill_": "torch.full_like"}
 class InPlace(Pass):
     """Statements `x.op_(...)`, and in-place calls whose result is what matters."""
 
+    rule = "C206"
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._statements: set[cst.CSTNode] = set()

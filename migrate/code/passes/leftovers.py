@@ -14,6 +14,8 @@ DROPPED = "_msmigrate_dropped_"
 class Leftovers(Pass):
     """Marks them; removing them here would break the correspondence of original and rewritten statements."""
 
+    rule = "C210"
+
     def small_statement(
         self, original: cst.BaseSmallStatement, updated: cst.BaseSmallStatement
     ) -> cst.BaseSmallStatement | None:

@@ -91,6 +91,8 @@ def _as_function(rows: Sequence[Row], target: str, options: bool) -> Expansion |
 class Names(Pass):
     """Asked last: whatever torch name the passes before it left."""
 
+    rule = None
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._bound: set[cst.CSTNode] = set()
@@ -162,6 +164,7 @@ class Names(Pass):
     ) -> cst.BaseExpression | None:
         if name == "torch.Tensor.copy_" and name not in self.context.table:
             self.context.counts.add(name, converted=True)
+            self.context.lines.add(original, "C206", name)
             return updated  # the one in-place method of MindSpore that changes its tensor
         found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
         if isinstance(found, Expansion):
@@ -200,7 +203,7 @@ class Names(Pass):
                     return None  # a bound method passed as a value
                 found = expand(row, (), updated.value, self.context.target, {})
                 if isinstance(found, Expansion):
-                    self.context.counts.add(member, converted=True)
+                    self.context.accept(member, found)
                     return _keep_parentheses(updated, found.node)
                 self.refused(member, original, found)
         return None
@@ -218,7 +221,7 @@ class Names(Pass):
             return None
         found = as_value(rows, self.context.target, original in self._bound)
         if isinstance(found, Expansion):
-            self.context.counts.add(name, converted=True)
+            self.context.accept(name, found)
             return _keep_parentheses(updated, found.node)
         self.refused(name, original, found)
         return None

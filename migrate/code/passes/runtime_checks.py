@@ -29,6 +29,8 @@ _ELSEWHERE = ("to", "backward")
 class RuntimeChecks(Pass):
     """Calls whose receiver may be a tensor or anything else."""
 
+    rule = None
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._settled: set[cst.CSTNode] = set()
