@@ -31,6 +31,10 @@ app.add_typer(parity, name="parity")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output, nothing else.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Also write the report as JSON to this file.")]
+Sarif = Annotated[Path | None, typer.Option("--sarif", help="Also write the findings in SARIF 2.1.0 to this file.")]
+Page = Annotated[
+    Path | None, typer.Option("--html", help="Also write an HTML page: the files side by side, filters, statuses.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 Directory = typer.Argument(exists=True, file_okay=False)
 File = typer.Argument(exists=True, dir_okay=False)
@@ -65,12 +69,18 @@ def doctor(
 
 
 @app.command()
-def scan(repo: Annotated[Path, Directory], json: Json = False, report: ReportFile = None) -> None:
+def scan(
+    repo: Annotated[Path, Directory],
+    html: Page = None,
+    sarif: Sarif = None,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
     """Say what a PyTorch repository uses and what `code` would do with it. Writes nothing."""
     from migrate.code import command
     from migrate.progress import shown
 
-    _finish(command.scan(repo, track=shown), json, report)
+    _finish(command.scan(repo, page=html, track=shown), json, report, sarif=(sarif, repo))
 
 
 @app.command()
@@ -83,6 +93,8 @@ def code(
         Path | None, typer.Option(help="Recipes of modules to build in both frameworks and compare; see docs/code.md.")
     ] = None,
     torch_python: Annotated[str | None, typer.Option(help="Python that has PyTorch, for --modules.")] = None,
+    html: Page = None,
+    sarif: Sarif = None,
     force: Force = False,
     json: Json = False,
     report: ReportFile = None,
@@ -98,10 +110,28 @@ def code(
         verify=verify,
         modules=modules,
         torch_python=torch_python,
+        page=html,
         force=force,
         track=shown,
     )
-    _finish(report_body, json, report)
+    _finish(report_body, json, report, sarif=(sarif, repo))
+
+
+@app.command()
+def rule(
+    code: Annotated[str | None, typer.Argument(help="Code of a rule, e.g. M121; without it all are listed.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/code-rules.md.")] = False,
+) -> None:
+    """Say what a rule of the code converter means, and what to do where it is named."""
+    from migrate.code import rules
+
+    if markdown:
+        typer.echo(rules.page(), nl=False)
+    elif code is None:
+        for entry in rules.RULES.values():
+            typer.echo(f"{entry.code}  {'' if entry.safe else 'unsafe: '}{entry.title}")
+    else:
+        typer.echo(rules.text(rules.rule(code)))
 
 
 @app.command()
@@ -201,13 +231,14 @@ def check(
     run: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Run configuration to check the model against.")
     ] = None,
+    sarif: Sarif = None,
     json: Json = False,
     report: ReportFile = None,
 ) -> None:
     """Check a model directory before a run: vocabulary, special ids, positions, tensors, layout."""
     from migrate.check import command
 
-    _finish(command.check(model_dir, run=run), json, report)
+    _finish(command.check(model_dir, run=run), json, report, sarif=(sarif, model_dir))
 
 
 @parity.command("model")
@@ -309,8 +340,22 @@ def report_(
     typer.echo(command.report(inputs, out, title=title))
 
 
-def _finish(report: Report, json: bool, report_file: Path | None, *, rows: bool = False) -> None:
-    """Shows or prints a report, saves it if asked, and ends with its exit code."""
+def _finish(
+    report: Report,
+    json: bool,
+    report_file: Path | None,
+    *,
+    rows: bool = False,
+    sarif: tuple[Path | None, Path] | None = None,
+) -> None:
+    """Shows or prints a report, saves it if asked, and ends with its exit code.
+
+    `sarif` is the log to write and the directory that the files of the findings are relative to.
+    """
+    if sarif is not None and sarif[0] is not None:
+        from migrate.report.sarif import write_sarif
+
+        write_sarif(report, sarif[0], sarif[1])
     if report_file is not None:
         report_file.parent.mkdir(parents=True, exist_ok=True)
         report_file.write_text(report.to_json() + "\n", encoding="utf-8")

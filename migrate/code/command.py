@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -23,19 +24,28 @@ from migrate.code.verify.recipes import Recipe, read_recipes
 from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
 from migrate.report import FileLines, Finding, Report, Stage, Verdict, count_lines
+from migrate.report.code_page import Sources, write_code_page
 
 TARGETS = ("portable", "ascend")
 REPORT = "report.json"
 
 
-def scan(repo: Path, *, track: Tracker = quiet) -> Report:
-    """What a conversion would do; writes nothing and never runs the repository.
+def scan(repo: Path, *, page: Path | None = None, track: Tracker = quiet) -> Report:
+    """What a conversion would do; writes no code and never runs the repository.
+
+    Args:
+        repo: the repository.
+        page: HTML file to write: what would change, side by side.
+        track: progress.
 
     Raises:
         UserError: no directory, or no Python files in it.
     """
     work = _work(repo, "portable", track)
-    return _report("scan", repo, work)
+    report = _report("scan", repo, work)
+    if page is not None:
+        write_code_page(report, _sources(work), page)
+    return report
 
 
 def convert(
@@ -47,6 +57,7 @@ def convert(
     verify: bool = False,
     modules: Path | None = None,
     torch_python: str | None = None,
+    page: Path | None = None,
     track: Tracker = quiet,
 ) -> Report:
     """Convert a PyTorch repository to MindSpore.
@@ -59,6 +70,7 @@ def convert(
         verify: import every converted module in another process afterwards. This runs code of the repository.
         modules: file of recipes; each module is built in PyTorch and in MindSpore and compared. Implies `verify`.
         torch_python: Python of the environment with PyTorch for that, if it is another than this one.
+        page: HTML file to write: what changed, side by side, and the status of every line.
         track: progress.
 
     Raises:
@@ -81,7 +93,19 @@ def convert(
             outcomes = compare_modules(repo, out, recipes, torch_python=torch_python, track=track)
             _compared(report, recipes, outcomes)
         (out / REPORT).write_text(report.to_json(), encoding="utf-8")
+        (out / MARKER).write_text(migration_notes(report), encoding="utf-8")
+    if page is not None:
+        write_code_page(report, _sources(work), page)
     return report
+
+
+def _sources(work: _Work) -> Iterator[Sources]:
+    """Every readable Python file before and after."""
+    for source in work.analysis.project.sources:
+        if source.text is not None:
+            new = work.texts.get(source.path)
+            text = source.text if new is None else new.decode(source.encoding)
+            yield Sources(str(source.path), source.text, text)
 
 
 @dataclass

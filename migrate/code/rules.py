@@ -181,9 +181,9 @@ def page() -> str:
     lines = [
         "# Rules of the code converter",
         "",
-        "Written by `msmigrate rule --markdown` from `migrate/code/rules.py` and `migrate/code/findings.py`; a test holds",
-        "it current. Codes with M are findings, codes with C are changes that only give a line its status. An unsafe",
-        "rule is applied with `msmigrate code --unsafe` only.",
+        "Written by `msmigrate rule --markdown` from `migrate/code/rules.py` and `migrate/code/findings.py`; a test",
+        "holds it current. Codes with M are findings, codes with C are changes that only give a line its status. An",
+        "unsafe rule is applied with `msmigrate code --unsafe` only.",
         "",
     ]
     for found in RULES.values():

@@ -37,19 +37,16 @@ def render(reports: Sequence[Report], out: Path, *, title: str = "msmigrate") ->
     """
     if not reports:
         raise UserError(f"{out}: no reports to put on the page")
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     worst = max(report.exit_code for report in reports)
-    page = environment.get_template("page.html.j2").render(
-        title=title,
-        outcome=OUTCOMES[worst],
-        sections=[_section(index, report) for index, report in enumerate(reports)],
-        plots=[_plot(index, group, curves) for index, (group, curves) in enumerate(_groups(reports).items())],
+    page = (
+        environment()
+        .get_template("page.html.j2")
+        .render(
+            title=title,
+            outcome=OUTCOMES[worst],
+            sections=[_section(index, report) for index, report in enumerate(reports)],
+            plots=[_plot(index, group, curves) for index, (group, curves) in enumerate(_groups(reports).items())],
+        )
     )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -57,6 +54,17 @@ def render(reports: Sequence[Report], out: Path, *, title: str = "msmigrate") ->
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror})") from error
     return out.resolve()
+
+
+def environment() -> Environment:
+    """The templates of all pages."""
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def _groups(reports: Sequence[Report]) -> dict[str, list[Curve]]:
