@@ -1,0 +1,138 @@
+"""Uses of layers beside calling them: their weights elsewhere, the same weight in two layers, other methods."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import libcst as cst
+
+from migrate.code.analysis import FileAnalysis
+from migrate.code.context import code_of
+from migrate.code.shard.layers import Inventory
+from migrate.code.shard.values import LayerRef
+from migrate.code.walk import children
+
+_HARMLESS = frozenset(
+    {"in_features", "out_features", "num_embeddings", "embedding_dim", "padding_idx", "reset_parameters"}
+)
+_READ = frozenset({"dtype", "device", "requires_grad"})
+
+
+@dataclass(frozen=True)
+class Use:
+    """A place where an attribute of a layer's name is read."""
+
+    file: FileAnalysis
+    function: str
+    """Qualified name of the function around it."""
+    parents: tuple[cst.CSTNode, ...]
+    """From the nearest outwards."""
+    node: cst.Attribute
+
+    @property
+    def place(self) -> str:
+        return f"{self.file.source.path}:{self.file.line(self.node)}"
+
+
+class WeightUses:
+    """All uses of the names of layers in a repository."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        names = {layer.ref.attribute for layer in inventory.all}
+        self._uses: dict[str, list[Use]] = {name: [] for name in names}
+        for file in inventory.analysis.files.values():
+            self._collect(file, file.tree, (), file.source.module)
+        self.ties = self._ties()
+
+    def _collect(self, file: FileAnalysis, node: cst.CSTNode, parents: tuple[cst.CSTNode, ...], path: str) -> None:
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            path = f"{path}.{node.name.value}"
+        if isinstance(node, cst.Attribute) and node.attr.value in self._uses:
+            self._uses[node.attr.value].append(Use(file, path, parents, node))
+        for child in children(node):
+            self._collect(file, child, (node, *parents[:4]), path)
+
+    def of(self, ref: LayerRef) -> list[Use]:
+        """Uses that may be those of a layer: the object is of its class, or nobody knows of which."""
+        symbols = self.inventory.analysis.symbols
+        found = []
+        for use in self._uses[ref.attribute]:
+            base = use.file.types.of(use.node.value)
+            if base.kind not in ("object", "super") or not base.name:
+                if base.is_known:
+                    continue
+            elif all(ref.owner not in symbols.lineage(name) for name in base.name.split("|")):
+                continue
+            found.append(use)
+        return found
+
+    def reason(self, ref: LayerRef) -> str | None:
+        """Why a layer must stay whole although its calls may be cut; None if there is no reason."""
+        for use in self.of(ref):
+            parent = use.parents[0]
+            if isinstance(parent, cst.Attribute):
+                name = parent.attr.value
+                if name in ("weight", "bias"):
+                    if not self._weight_is_left_alone(use):
+                        return f"{use.place} uses the {name} of {ref.attribute} itself"
+                elif name not in _HARMLESS:
+                    return f"{use.place} uses {ref.attribute}.{name}"
+        return None
+
+    def _weight_is_left_alone(self, use: Use) -> bool:
+        weight, outer = use.parents[0], use.parents[1] if len(use.parents) > 1 else None
+        if isinstance(outer, cst.AssignTarget) or (isinstance(outer, cst.Assign) and outer.value is weight):
+            return True  # a tie, judged by `ties`
+        if isinstance(outer, cst.Attribute):
+            return outer.attr.value in _READ or (outer.attr.value == "data" and self._is_initialised(use, 2))
+        return isinstance(outer, cst.Arg) and self._is_initialised(use, 1)
+
+    def _is_initialised(self, use: Use, depth: int) -> bool:
+        """`nn.init.normal_(self.q.weight)`: initial values are drawn for the whole weight and cut."""
+        for parent in use.parents[depth:]:
+            if isinstance(parent, cst.Call):
+                return (use.file.resolver.torch_name(parent.func) or "").startswith("torch.nn.init.")
+        return False
+
+    def called_elsewhere(self, ref: LayerRef, followed: Collection[str]) -> str | None:
+        """A call of the layer in a function that was not followed, as a reason; None if there is none."""
+        for use in self.of(ref):
+            parent = use.parents[0]
+            is_call = isinstance(parent, cst.Call) and parent.func is use.node
+            is_target = isinstance(parent, cst.AssignTarget | cst.AnnAssign)
+            is_member = isinstance(parent, cst.Attribute)
+            if is_call and use.function not in followed:
+                return f"{use.place} calls {ref.attribute} in a method that was not followed"
+            if not is_call and not is_target and not is_member:
+                return f"{use.place} hands {ref.attribute} on: {code_of(parent)}"
+            if is_target and not use.function.endswith(".__init__"):
+                return f"{use.place} replaces {ref.attribute}"
+        return None
+
+    def _ties(self) -> list[tuple[LayerRef, LayerRef, str]]:
+        """Pairs of layers that share a weight, with the place."""
+        found = []
+        for layer in self.inventory.all:
+            for use in self.of(layer.ref):
+                weight = use.parents[0]
+                outer = use.parents[1] if len(use.parents) > 1 else None
+                is_weight = isinstance(weight, cst.Attribute) and weight.attr.value == "weight"
+                if is_weight and isinstance(outer, cst.Assign) and outer.value is weight:
+                    for target in outer.targets:
+                        other = self._layer_of(use, target.target)
+                        if other is not None:
+                            found.append((other, layer.ref, use.place))
+        return found
+
+    def _layer_of(self, use: Use, target: cst.BaseExpression) -> LayerRef | None:
+        """The layer whose weight an assignment sets."""
+        if not isinstance(target, cst.Attribute) or target.attr.value != "weight":
+            return None
+        holder = target.value
+        if not isinstance(holder, cst.Attribute):
+            return None
+        base = use.file.types.of(holder.value)
+        layer = self.inventory.layer(base.name, holder.attr.value) if base.kind == "object" and base.name else None
+        return None if layer is None else layer.ref
