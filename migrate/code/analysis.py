@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, ScopeProvider
 
 from mappings.api import ApiTable, load_table
 from migrate.code.flow import FileTypes, infer
 from migrate.code.lines import Lines
 from migrate.code.project import Project, SourceFile
 from migrate.code.resolve import ModuleSymbols, Resolver, module_symbols
+from migrate.code.scopes import Scopes
 from migrate.code.symbols import Facts, Symbols, collect
 from migrate.progress import Tracker, quiet
 
@@ -53,14 +53,14 @@ class Analysis:
 def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker = quiet) -> Analysis:
     """Parse every file, resolve names, infer types. A file that cannot be parsed is listed, the rest goes on."""
     table = load_table() if table is None else table
-    wrappers: dict[str, MetadataWrapper] = {}
+    trees: dict[str, cst.Module] = {}
     unparsed: dict[str, str] = {}
     with track("parsing", len(project.sources)) as advance:
         for source in project.sources:
             try:
                 if source.text is None:
                     raise ValueError(source.fault)
-                wrappers[source.module] = MetadataWrapper(cst.parse_module(source.text), unsafe_skip_copy=True)
+                trees[source.module] = cst.parse_module(source.text)
             except cst.ParserSyntaxError as error:
                 unparsed[str(source.path)] = f"line {error.raw_line}: {error.message}"
             except (ValueError, RecursionError) as error:
@@ -69,15 +69,15 @@ def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker =
     symbols = Symbols(table)
     tops: dict[str, ModuleSymbols] = {}
     resolvers: dict[str, Resolver] = {}
-    with track("resolving names", len(wrappers)) as advance:
+    with track("resolving names", len(trees)) as advance:
         for source in project.sources:
-            if source.module in wrappers:
-                wrapper = wrappers[source.module]
-                tops[source.module] = module_symbols(project, source, wrapper.module)
-                resolvers[source.module] = Resolver(project, source, wrapper.resolve(ScopeProvider), tops)
+            if source.module in trees:
+                tree = trees[source.module]
+                tops[source.module] = module_symbols(project, source, tree)
+                resolvers[source.module] = Resolver(project, source, Scopes(tree), tops)
                 advance(1)
-    for module, wrapper in wrappers.items():
-        collect(symbols, resolvers[module], wrapper.module)
-    types, facts = infer(symbols, {m: (resolvers[m], w.module) for m, w in wrappers.items()})
-    files = {m: FileAnalysis(resolvers[m].source, w.module, resolvers[m], types[m]) for m, w in wrappers.items()}
+    for module, tree in trees.items():
+        collect(symbols, resolvers[module], tree)
+    types, facts = infer(symbols, {module: (resolvers[module], tree) for module, tree in trees.items()})
+    files = {m: FileAnalysis(resolvers[m].source, tree, resolvers[m], types[m]) for m, tree in trees.items()}
     return Analysis(project, table, symbols, facts, files, unparsed)

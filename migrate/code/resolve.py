@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import libcst as cst
-from libcst.metadata import QualifiedNameSource, Scope, ScopeProvider
 
 from migrate.code.project import Project, SourceFile
+from migrate.code.scopes import Scopes, is_builtin
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Resolver:
         self,
         project: Project,
         source: SourceFile,
-        scopes: Mapping[cst.CSTNode, Scope | None],
+        scopes: Scopes,
         symbols: Mapping[str, ModuleSymbols],
     ) -> None:
         self.project, self.source = project, source
@@ -71,24 +71,22 @@ class Resolver:
         root: cst.BaseExpression = node
         while isinstance(root, cst.Attribute):
             root = root.value
-        if not isinstance(root, cst.Name):
+        name = dotted(node)
+        scope = self._scopes.of(root) if isinstance(root, cst.Name) else None
+        if scope is None or name is None:
             return None
-        scope = self._scopes.get(root)
-        if scope is None:
+        first, dot, rest = name.partition(".")
+        owner = scope.owner(first)
+        if owner is None:
+            return f"builtins.{name}" if is_builtin(first) else self._from_star(name)
+        sources = () if self._scopes.is_target(node) else owner.imports.get(first, ())
+        imported = sorted(f"{target}{dot}{rest}" for target in sources)
+        # `try: import x / except ImportError: x = None` has two sources; the import is the one that matters.
+        if meant := [target for target in imported if not _stands_in(target)]:
+            return self.canonical(self.absolute(meant[0])) if len(meant) == 1 else None
+        if imported or owner.path is None:
             return None
-        found = scope.get_qualified_names_for(node)
-        imported = sorted({q.name for q in found if q.source is QualifiedNameSource.IMPORT and not _stands_in(q.name)})
-        if imported:
-            # `try: import x / except ImportError: x = None` has two sources; the import is the one that matters.
-            return self.canonical(self.absolute(imported[0])) if len(imported) == 1 else None
-        if not found:
-            return self._from_star(dotted(node))
-        name = sorted(q.name for q in found)[0]
-        if any(q.source is QualifiedNameSource.BUILTIN for q in found):
-            return name
-        if "<locals>" in name:
-            return None
-        return self.canonical(f"{self.source.module}.{name}")
+        return self.canonical(".".join(filter(None, (self.source.module, owner.path, name))))
 
     def _from_star(self, name: str | None) -> str | None:
         if name is None:
@@ -226,4 +224,4 @@ class _TopLevel(cst.CSTVisitor):
                 self._assigned.add(name)
 
 
-__all__ = ["ModuleSymbols", "Resolver", "ScopeProvider", "absolute", "dotted", "module_symbols"]
+__all__ = ["ModuleSymbols", "Resolver", "absolute", "dotted", "module_symbols"]
