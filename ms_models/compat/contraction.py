@@ -26,7 +26,9 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     for i in range(len(pairs)):
         left, right, shape = pairs[i]
         other = _take_diagonals(tensors[i + 1], diagonals[i + 1])
-        result = bmm(_arranged(result, left), _arranged(other, right)).reshape(shape)
+        result, other = _arranged(result, left), _arranged(other, right)
+        # Without an axis to sum over it is a product of elements, whose types may differ.
+        result = (result * other if other.shape[1] == 1 else bmm(result, other)).reshape(shape)
     if summed:
         result = result.sum(summed)
     return ops.transpose(result, order) if order else result

@@ -68,11 +68,15 @@ class _Convolution(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def construct(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution with another weight and bias, under the name by which subclasses know it in torch."""
         padding = self.padding
         if self.padding_mode != "zeros":
             input = pad(input, self._edges, _MODES[self.padding_mode])
             padding = 0
-        return conv(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return conv(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Convolution):

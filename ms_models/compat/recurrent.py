@@ -123,11 +123,15 @@ class GRU(_Recurrent):
     gates = 3
 
     def _step(self, from_input: Tensor, from_hidden: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        ir, iz, inew = ops.chunk(from_input, 3, -1)
-        hr, hz, hnew = ops.chunk(from_hidden, 3, -1)
-        update = ops.sigmoid(iz + hz)
-        new = tanh(inew + ops.sigmoid(ir + hr) * hnew)
-        return ((1 - update) * new + update * state[0],)
+        return (_gru_step(from_input, from_hidden, state[0]),)
+
+
+def _gru_step(from_input: Tensor, from_hidden: Tensor, hidden: Tensor) -> Tensor:
+    ir, iz, inew = ops.chunk(from_input, 3, -1)
+    hr, hz, hnew = ops.chunk(from_hidden, 3, -1)
+    update = ops.sigmoid(iz + hz)
+    new = tanh(inew + ops.sigmoid(ir + hr) * hnew)
+    return (1 - update) * new + update * hidden
 
 
 class RNN(_Recurrent):
@@ -151,27 +155,76 @@ class RNN(_Recurrent):
         self.nonlinearity = nonlinearity
 
     def _step(self, from_input: Tensor, from_hidden: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        total = from_input + from_hidden
-        return (tanh(total) if self.nonlinearity == "tanh" else ops.relu(total),)
+        return (_rnn_step(from_input + from_hidden, self.nonlinearity),)
 
 
-class LSTMCell(Module):
-    """One step of an LSTM."""
+def _rnn_step(total: Tensor, nonlinearity: str) -> Tensor:
+    if nonlinearity not in ("tanh", "relu"):
+        raise ValueError(f"nonlinearity must be tanh or relu, not {nonlinearity!r}")
+    return tanh(total) if nonlinearity == "tanh" else ops.relu(total)
+
+
+class _Cell(Module):
+    """One step: weights as of `_Recurrent`, without the number of the layer in their names."""
+
+    gates = 1
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        bound = 1 / math.sqrt(hidden_size)
-        self.weight_ih = Parameter(init.uniform_(init.empty((4 * hidden_size, input_size), dtype), -bound, bound))
-        self.weight_hh = Parameter(init.uniform_(init.empty((4 * hidden_size, hidden_size), dtype), -bound, bound))
+        rows = self.gates * hidden_size
+        self.weight_ih = Parameter(init.empty((rows, input_size), dtype))
+        self.weight_hh = Parameter(init.empty((rows, hidden_size), dtype))
         for name in ("bias_ih", "bias_hh"):
-            values = init.uniform_(init.empty((4 * hidden_size,), dtype), -bound, bound)
-            self.register_parameter(name, Parameter(values) if bias else None)
+            self.register_parameter(name, Parameter(init.empty((rows,), dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def _products(self, input: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.dense(input, self.weight_ih, self.bias_ih), ops.dense(hidden, self.weight_hh, self.bias_hh)
+
+    def _zeros(self, input: Tensor) -> Tensor:
+        return ops.zeros((*input.shape[:-1], self.hidden_size), dtype=input.dtype)
+
+
+class LSTMCell(_Cell):
+    """One step of an LSTM."""
+
+    gates = 4
 
     def construct(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Hidden state and cell after the step."""
-        if hx is None:
-            zeros = ops.zeros((*input.shape[:-1], self.hidden_size), dtype=input.dtype)
-            hx = (zeros, zeros)
-        gates = ops.dense(input, self.weight_ih, self.bias_ih) + ops.dense(hx[0], self.weight_hh, self.bias_hh)
-        return _lstm_step(gates, hx[1])
+        hidden, cell = (self._zeros(input), self._zeros(input)) if hx is None else hx
+        from_input, from_hidden = self._products(input, hidden)
+        return _lstm_step(from_input + from_hidden, cell)
+
+
+class GRUCell(_Cell):
+    """One step of a gated recurrent unit."""
+
+    gates = 3
+
+    def construct(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The hidden state after the step."""
+        hidden = self._zeros(input) if hx is None else hx
+        return _gru_step(*self._products(input, hidden), hidden)
+
+
+class RNNCell(_Cell):
+    """One step of Elman's network."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, dtype)
+        self.nonlinearity = nonlinearity
+
+    def construct(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The hidden state after the step."""
+        from_input, from_hidden = self._products(input, self._zeros(input) if hx is None else hx)
+        return _rnn_step(from_input + from_hidden, self.nonlinearity)

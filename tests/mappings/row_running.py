@@ -20,6 +20,9 @@ from row_conversion import Converted
 
 import ms_models.compat as ms_compat
 
+# A module that programs import from, although torch takes its name out of the namespace again.
+torch.optim.optimizer = sys.modules["torch.optim.optimizer"]  # type: ignore[attr-defined]
+
 FIXED = {"classes"}
 """Weights of classes, for which torch has no gradient."""
 
