@@ -20,6 +20,7 @@ from migrate.code.passes.inplace import InPlace
 from migrate.code.passes.leftovers import Leftovers
 from migrate.code.passes.names import Names
 from migrate.code.passes.runtime_checks import RuntimeChecks
+from migrate.code.passes.shared_writes import SharedWrites
 from migrate.code.passes.third_party import ThirdParty
 from migrate.code.passes.training import Training
 from migrate.code.passes.transformers_imports import TransformersImports
@@ -35,6 +36,7 @@ PASSES: tuple[type[Pass], ...] = (
     Dynamic,
     Devices,
     InPlace,
+    SharedWrites,
     Formats,
     ComplexProducts,
     RuntimeChecks,

@@ -129,6 +129,18 @@ CODES: dict[str, Code] = {
         "Where a caller passes such a view, let it assign the result.",
         "in-place change of a caller's tensor",
     ),
+    "M304": Code(
+        Severity.WARNING,
+        "What is written through a reshaped or transposed view does not reach the original with its gradient.",
+        "Write into the original by index, or compute a new tensor, e.g. with where.",
+        "write through a view",
+    ),
+    "M305": Code(
+        Severity.NOTE,
+        "torch changes the caller's tensor as well; in MindSpore the name gets a new one. No call is visible here.",
+        "Nothing to do, unless a caller uses its tensor afterwards: then write `x[...] = x + y`.",
+        "augmented assignment to a caller's tensor",
+    ),
     # training
     "M402": Code(
         Severity.NOTE,

@@ -170,7 +170,8 @@ class _Walker:
                     self._assign(node.target, found_or_none, env)
             case cst.AugAssign():
                 old, value = evaluate(node.target, env), evaluate(node.value, env)
-                self._assign(node.target, join(old, value) or UNKNOWN, env)
+                # A tensor is changed in place, whatever is added to it; a parameter stays one.
+                self._assign(node.target, old if old.is_tensor else join(old, value) or UNKNOWN, env)
             case cst.If():
                 self._branches(node, env)
             case cst.For():

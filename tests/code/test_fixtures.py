@@ -56,6 +56,7 @@ def test_every_pass_has_fixtures() -> None:
         "dynamic",
         "devices",
         "inplace",
+        "shared_writes",
         "training",
         "imports",
         "third_party",
