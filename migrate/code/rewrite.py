@@ -63,20 +63,29 @@ class _Rewriter:
         # A pass is only asked where it has something to say.
         self._hooks: dict[str, list[Callable[..., Any]]] = {
             hook: [getattr(rule, hook) for rule in passes if getattr(type(rule), hook) is not getattr(Pass, hook)]
-            for hook in ("enter", *_ANSWERED)
+            for hook in _ANSWERED
         }
+        self._passes = [rule for rule in passes if type(rule).enter is not Pass.enter]
+        self._enter: dict[type, list[Callable[[cst.CSTNode], None]]] = {}
 
     def node(self, original: cst.CSTNode) -> cst.CSTNode:
         """What a node becomes, its children first."""
         kind = _kind(type(original))
         if kind.is_statement:
             self.context.enter_statement(original)
-        for enter in self._hooks["enter"]:
+        for enter in self._entering(type(original)):
             enter(original)
         updated = self._with_children(original, kind.fields)
         if kind.hook is not None:
             updated = self._answer(kind.hook, original, updated)
         return self.context.leave_statement(updated) if kind.is_statement else updated
+
+    def _entering(self, kind: type) -> list[Callable[[cst.CSTNode], None]]:
+        found = self._enter.get(kind)
+        if found is None:
+            found = [rule.enter for rule in self._passes if issubclass(kind, rule.enters)]
+            self._enter[kind] = found
+        return found
 
     def _with_children(self, node: cst.CSTNode, fields: tuple[str, ...]) -> cst.CSTNode:
         changes: dict[str, object] = {}

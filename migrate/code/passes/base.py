@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import libcst as cst
 
 from migrate.code.context import FileContext
@@ -15,6 +17,9 @@ class Pass:
 
     rule: str | None = "C201"
     """What a changed node of this pass is called in `migrate.code.rules`; None: the rows that it applies say it."""
+
+    enters: ClassVar[tuple[type[cst.CSTNode], ...]] = (cst.CSTNode,)
+    """Kinds of nodes for which `enter` is called."""
 
     def __init__(self, context: FileContext) -> None:
         self.context = context

@@ -14,6 +14,8 @@ FUNCTION = "torch.autograd.Function"
 class Cells(Pass):
     """Classes that descend from `torch.nn.Module`, and the places that call their `forward` by name."""
 
+    enters = (cst.ClassDef,)
+
     rule = "C202"
 
     def __init__(self, context: FileContext) -> None:

@@ -20,6 +20,8 @@ _KEEPS = m.Attribute(
 class ComplexProducts(Pass):
     """Where one side is visibly complex: made by torch's functions for it, directly or through local names."""
 
+    enters = (cst.FunctionDef,)
+
     rule = "C208"
 
     def __init__(self, context: FileContext) -> None:

@@ -18,6 +18,8 @@ _TRANSFER_OPTIONS = ("non_blocking", "copy", "memory_format")
 class Devices(Pass):
     """MindSpore places tensors itself; a transfer is the identity, a change of data type is not."""
 
+    enters = (cst.Call,)
+
     rule = "C204"
 
     def enter(self, node: cst.CSTNode) -> None:

@@ -14,6 +14,8 @@ from migrate.code.template import Expansion, Refusal
 class Dynamic(Pass):
     """`getattr` and `hasattr` on a torch module or class."""
 
+    enters = (cst.Call,)
+
     rule = "C209"
 
     def enter(self, node: cst.CSTNode) -> None:

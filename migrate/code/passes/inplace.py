@@ -21,6 +21,8 @@ _OUT_OF_PLACE = {"zero_": "torch.zeros_like", "fill_": "torch.full_like"}
 class InPlace(Pass):
     """Statements `x.op_(...)`, and in-place calls whose result is what matters."""
 
+    enters = (cst.Expr, cst.Assign, cst.Call)
+
     rule = "C206"
 
     def __init__(self, context: FileContext) -> None:
@@ -29,6 +31,7 @@ class InPlace(Pass):
         self._values: set[cst.CSTNode] = set()
         """In-place calls on a fresh value, or assigned to the name they change: the value is enough."""
         self._aliases = AliasScan(context)
+        self._flows = Flows(context)
 
     def enter(self, node: cst.CSTNode) -> None:
         if isinstance(node, cst.Expr) and self._method(node.value):
@@ -142,6 +145,8 @@ class InPlace(Pass):
             # The result is right even where `copy_` cannot change what it is called on: a slice, a transposed tensor.
             return None if copied is None else cst.Assign([cst.AssignTarget(cst.Name(base.value))], copied)
         if isinstance(base, cst.Name) and (reason := self._aliases.reason(base)):
+            if written := self._written_through(original, base.name_or_row if False else base, call, new):
+                return written
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M302", call, f"{code_of(call)}: {reason}")
             return None

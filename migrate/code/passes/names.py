@@ -91,6 +91,8 @@ def _as_function(rows: Sequence[Row], target: str, options: bool) -> Expansion |
 class Names(Pass):
     """Asked last: whatever torch name the passes before it left."""
 
+    enters = (cst.Call, cst.AssignTarget, cst.AnnAssign, cst.Attribute)
+
     rule = None
 
     def __init__(self, context: FileContext) -> None:

@@ -29,6 +29,8 @@ _ELSEWHERE = ("to", "backward")
 class RuntimeChecks(Pass):
     """Calls whose receiver may be a tensor or anything else."""
 
+    enters = (cst.Expr, cst.Assign, cst.AnnAssign, cst.Return, cst.Arg, cst.IfExp, cst.Call)
+
     rule = None
 
     def __init__(self, context: FileContext) -> None:

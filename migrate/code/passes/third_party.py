@@ -19,6 +19,8 @@ _FAILURES = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 class ThirdParty(Pass):
     """Reports; changes nothing."""
 
+    enters = (cst.Try, cst.If, cst.Import, cst.ImportFrom)
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._optional: set[cst.CSTNode] = set()

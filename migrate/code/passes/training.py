@@ -48,6 +48,8 @@ Updates = Mapping[cst.CSTNode, Statement]
 class Training(Pass):
     """Plans on the original tree, assembles from the rewritten statements."""
 
+    enters = (cst.Module,)
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._plans: dict[cst.CSTNode, list[Plan]] = {}
