@@ -5,6 +5,7 @@
     - names: [PreTrainedModel]                      # or patterns: "*Config"
       from: [transformers, transformers.modeling_utils]   # modules or patterns; `transformers` alone by default
       helper: pretrained                            # file of ms_compat that has the names
+      whole: true                                   # the name is a module, and the helper of that name stands for it
       returns: module                               # what the names are, in the words of mappings/api rows, or:
                                                     # `output`, a ModelOutput; `config`, a configuration
       members: {config: config, device: device}     # of an object of the class: the types of its attributes
@@ -27,7 +28,7 @@ import yaml
 
 FILE = Path(__file__).with_suffix(".yaml")
 PACKAGE = "transformers"
-_FIELDS = {"names", "from", "helper", "plain", "unsupported", "returns", "members"}
+_FIELDS = {"names", "from", "helper", "whole", "plain", "unsupported", "returns", "members"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Entry:
     reason: str | None = None
     returns: str | None = None
     members: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False
+    """The name is a module; the helper has the same name."""
 
 
 class TransformersTable:
@@ -55,7 +58,10 @@ class TransformersTable:
             raise ValueError(f"{where}: {'names is missing' if 'names' not in row else f'unknown {sorted(unknown)}'}")
         if sum(bool(row.get(kind)) for kind in ("helper", "plain", "unsupported")) != 1:
             raise ValueError(f"{where}: exactly one of helper, plain and unsupported says what becomes of the names")
-        entry = Entry(row.get("helper"), row.get("unsupported"), row.get("returns"), row.get("members") or {})
+        members, whole = row.get("members") or {}, bool(row.get("whole"))
+        if whole and row["names"] != [row.get("helper")]:
+            raise ValueError(f"{where}: a module is replaced by the helper of its name only")
+        entry = Entry(row.get("helper"), row.get("unsupported"), row.get("returns"), members, whole)
         for module in row.get("from", [PACKAGE]):
             for name in row["names"]:
                 if "*" in module or "*" in name:

