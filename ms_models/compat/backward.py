@@ -12,13 +12,16 @@ import mindspore as ms
 from mindspore import nn
 from mindspore.graph.api import _pynative_executor
 
+from .compiled_step import CompiledGradient
 
-def backward_of(forward: Callable[..., Any], *sources: Any) -> Callable[..., Any]:
+
+def backward_of(forward: Callable[..., Any], *sources: Any, compiled: bool = False) -> Callable[..., Any]:
     """A function that runs `forward` and adds the gradients of its loss to the trainable parameters of `sources`.
 
     Args:
         forward: returns the scalar loss, or a tuple that starts with it.
         sources: cells, optimizers, parameters, or containers of these; shared parameters count once.
+        compiled: one graph for forward, loss and gradients where that gives the same numbers; see `compiled_step`.
 
     Returns:
         A function with the arguments and the results of `forward`. It raises RuntimeError for a loss that is no
@@ -26,39 +29,51 @@ def backward_of(forward: Callable[..., Any], *sources: Any) -> Callable[..., Any
 
     A parameter that the loss does not depend on gets a gradient of zeros, where torch leaves None.
     """
-    outputs: list[Any] = []
-    gradient_functions: dict[tuple[int, ...], Callable[..., Any]] = {}
-
-    def loss_alone(*args: Any, **kwargs: Any) -> ms.Tensor:
-        result = forward(*args, **kwargs)
-        loss, rest = (result[0], result[1:]) if isinstance(result, tuple) else (result, None)
-        if loss.ndim and loss.numel() != 1:
-            raise RuntimeError(f"backward needs a scalar loss, not one of shape {loss.shape}")
-        outputs[:] = [rest]
-        return loss
+    gradient_of = Gradient(forward)
+    run = CompiledGradient(forward, sources, gradient_of) if compiled else gradient_of
 
     def forward_and_backward(*args: Any, **kwargs: Any) -> Any:
         parameters = trainable(sources)
         if not parameters:
             raise RuntimeError("backward found no parameter that requires a gradient")
-        # Parameters may be frozen or thawed between steps; the gradient function is made anew only then.
-        key = tuple(map(id, parameters))
-        if key not in gradient_functions:
-            gradient_functions.clear()
-            gradient_functions[key] = ms.value_and_grad(loss_alone, None, parameters)
         recording = _pynative_executor.grad_flag()
-        loss, gradients = gradient_functions[key](*args, **kwargs)
+        result, gradients = run(parameters, args, kwargs)
         _pynative_executor.set_grad_flag(recording)  # which `tape` switches on, and a gradient function off
         for parameter, gradient in zip(parameters, gradients, strict=True):
             held = getattr(parameter, "grad", None)
             gradient = gradient if held is None else held + gradient
             finish = getattr(parameter, "after_backward", None)  # data parallel training averages over the ranks here
             parameter.grad = gradient if finish is None else finish(gradient)
-        (rest,) = outputs
-        outputs.clear()
-        return loss if rest is None else (loss, *rest)
+        return result
 
     return forward_and_backward
+
+
+class Gradient:
+    """A function and the gradient of its loss, eagerly: operation by operation."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self._forward = forward
+        self._rest: Any = None
+        self._key: tuple[int, ...] = ()
+        self._function: Callable[..., Any] | None = None
+
+    def __call__(self, parameters: list[ms.Parameter], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`(result of forward, gradients of the parameters)`."""
+        # Parameters may be frozen or thawed between steps; the gradient function is made anew only then.
+        key = tuple(map(id, parameters))
+        if self._function is None or key != self._key:
+            self._key, self._function = key, ms.value_and_grad(self._loss_alone, None, parameters)
+        loss, gradients = self._function(*args, **kwargs)
+        rest, self._rest = self._rest, None
+        return loss if rest is None else (loss, *rest), gradients
+
+    def _loss_alone(self, *args: Any, **kwargs: Any) -> ms.Tensor:
+        result = self._forward(*args, **kwargs)
+        loss, self._rest = (result[0], result[1:]) if isinstance(result, tuple) else (result, None)
+        if loss.ndim and loss.numel() != 1:
+            raise RuntimeError(f"backward needs a scalar loss, not one of shape {loss.shape}")
+        return loss
 
 
 def trainable(sources: Iterable[Any]) -> list[ms.Parameter]:

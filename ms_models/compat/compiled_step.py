@@ -1,0 +1,188 @@
+"""`backward_of(..., compiled=True)`: forward, loss and gradients as one graph, where Python would run them again.
+
+A call with new shapes, modes or settings runs eagerly once, watched by `step_watch`; the next such call records the
+operations of the forward function (`mindspore.jit`, capture mode trace) and compiles them with their gradient. What a
+graph could not repeat makes the function stay eager, with one warning that names the line. So does a function that
+wants ever new graphs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mindspore as ms
+from mindspore import Parameter, Tensor
+
+from .step_record import recording
+from .step_state import StepState
+from .step_watch import program_line, watching
+
+LIMIT = 8
+"""Graphs of one function: shapes, modes and settings together."""
+
+_recorded: list[Any] = []
+"""Recorded functions. MindSpore names graphs by `id`, so none may be freed and its number used again."""
+
+
+class CompiledGradient:
+    """A function and the gradient of its loss, compiled for each key of its state and arguments.
+
+    Args:
+        forward: returns a scalar loss, or a tuple that starts with it.
+        sources: what the gradients belong to; its state is watched along with the function's own.
+        eager: `eager(parameters, args, kwargs)` gives what a call gives, without a graph.
+    """
+
+    def __init__(self, forward: Callable[..., Any], sources: Sequence[Any], eager: Callable[..., Any]) -> None:
+        self.forward, self._eager = forward, eager
+        self.state = StepState([forward], list(sources))
+        self.refused: str | None = None
+        """Why no graph is made, with file and line."""
+        self.graphs: dict[tuple[Any, ...], _Graph | bool] = {}
+        """By key; after the eager run that found nothing against a graph: whether it gives tensors besides the loss."""
+        self._is_full = False
+
+    def __call__(self, parameters: list[Parameter], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`(result of forward, gradients of the parameters)`."""
+        if self.refused is not None:
+            return self._eager(parameters, args, kwargs)
+        key, tensors = self.state.read((args, kwargs))
+        key = (*key, tuple(map(id, parameters)))
+        if key not in self.graphs:
+            return self._first(key, tensors, parameters, args, kwargs)
+        graph = self.graphs[key]
+        if isinstance(graph, bool):
+            if self._full():
+                return self._eager(parameters, args, kwargs)
+            try:
+                self.graphs[key] = graph = _Graph(self.forward, parameters, tensors, args, kwargs, graph)
+                return graph(tensors)
+            except Exception as error:  # noqa: BLE001  (whatever the compiler cannot do runs eagerly, and is said)
+                self._refuse(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+                return self._eager(parameters, args, kwargs)
+        return graph(tensors)
+
+    def _first(
+        self,
+        key: tuple[Any, ...],
+        tensors: list[Tensor],
+        parameters: list[Parameter],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        with watching() as found:
+            result = self._eager(parameters, args, kwargs)
+        after, left = self.state.read((args, kwargs))
+        if found:
+            self._refuse(found[0])
+        elif (*after, tuple(map(id, parameters))) != key or list(map(id, left)) != list(map(id, tensors)):
+            self._refuse(f"{self._place()}: it changes attributes or containers that it reads")
+        elif len(self.graphs) < 8 * LIMIT:
+            leaves: list[Tensor] = []
+            _flatten(result[0], leaves)
+            self.graphs[key] = len(leaves) > 1
+        else:
+            self._full(all_keys=True)
+        return result
+
+    def _place(self) -> str:
+        code = getattr(self.forward, "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else program_line()
+
+    def _full(self, all_keys: bool = False) -> bool:
+        made = sum(isinstance(graph, _Graph) for graph in self.graphs.values())
+        if made < LIMIT and not all_keys:
+            return False
+        if not self._is_full:
+            self._is_full = True
+            warnings.warn(
+                f"{self._place()}: its arguments or settings keep changing; after {made} graphs, new ones run eagerly",
+                stacklevel=4,
+            )
+        return True
+
+    def _refuse(self, reason: str) -> None:
+        self.refused = reason
+        warnings.warn(f"the step at {self._place()} stays eager: {reason}", stacklevel=5)
+
+
+class _Graph:
+    """One recorded run."""
+
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        parameters: list[Parameter],
+        tensors: list[Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        has_more: bool,
+    ) -> None:
+        structure: list[Any] = []
+
+        def recorded(*_: Tensor) -> Any:
+            # The inputs are the very objects that `forward` finds in its arguments, its closure and the modules.
+            result = forward(*args, **kwargs)
+            leaves: list[Tensor] = []
+            structure[:] = [_flatten(result, leaves)]
+            return tuple(leaves) if len(leaves) > 1 else leaves[0]
+
+        _recorded.append(recorded)
+        self._structure = structure
+        self._gradient = ms.value_and_grad(ms.jit(recorded, capture_mode="trace"), None, parameters, has_aux=has_more)
+
+    def __call__(self, tensors: list[Tensor]) -> Any:
+        with recording():
+            leaves, gradients = self._gradient(*tensors)
+        return _rebuild(self._structure[0], iter(leaves if isinstance(leaves, tuple) else (leaves,))), gradients
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaf:
+    """Place of a tensor in a result."""
+
+
+def _flatten(value: Any, leaves: list[Tensor]) -> Any:
+    """The same value with `_Leaf` for tensors, which go to `leaves`."""
+    if isinstance(value, Tensor):
+        leaves.append(value)
+        return _Leaf()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_flatten(item, leaves) for item in value))
+    if type(value) in (tuple, list):
+        return type(value)(_flatten(item, leaves) for item in value)
+    if type(value) is dict:
+        return {key: _flatten(item, leaves) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+        return _Fields(value, {name: _flatten(getattr(value, name), leaves) for name in names})
+    if isinstance(value, int | float | str | bool | type(None)):
+        return value
+    raise TypeError(f"a result of type {type(value).__name__} cannot leave a graph")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fields:
+    """A dataclass, with its fields flattened."""
+
+    value: Any
+    fields: dict[str, Any]
+
+
+def _rebuild(structure: Any, leaves: Iterator[Tensor]) -> Any:
+    if isinstance(structure, _Leaf):
+        return next(leaves)
+    if isinstance(structure, _Fields):
+        return dataclasses.replace(
+            structure.value, **{name: _rebuild(item, leaves) for name, item in structure.fields.items()}
+        )
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        return type(structure)(*(_rebuild(item, leaves) for item in structure))
+    if isinstance(structure, tuple | list):
+        return type(structure)(_rebuild(item, leaves) for item in structure)
+    if isinstance(structure, dict):
+        return {key: _rebuild(item, leaves) for key, item in structure.items()}
+    return structure

@@ -1,0 +1,57 @@
+"""Recording of operations for a graph (`mindspore.jit`, capture mode trace), around what MindSpore 2.10 gets wrong."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, ops
+from mindspore.graph import jit_trace
+
+
+class _Recorder(jit_trace.TraceJitContext):
+    """Takes note of every operation that runs."""
+
+    def args_preprocess(self, prim_name: str, prim_res: Any, *args: Any) -> Any:
+        # MindSpore's own looks at the whole stack for each operation: most of the time of recording, and a failure
+        # where a frame has no source, as under `python -m`.
+        args = tuple(jit_trace._convert_arg_for_operators(arg, prim_name) for arg in args)
+        return prim_res, [__file__], [1], args
+
+    def run_op(self, prim: Any, prim_res: Any, *args: Any) -> Any:
+        if not isinstance(prim_res, Tensor | tuple | list):
+            return prim_res  # a question about types or shapes: no value of the graph
+        if prim.name == "Stack":  # its gradient needs the number of tensors, which only the other capture mode sets
+            prim = ops.Stack(prim.axis)
+            prim.add_prim_attr("num", len(args[0]))
+        return super().run_op(prim, prim_res, *args)
+
+
+_recorder = _Recorder()
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """Functions jitted with capture mode trace are recorded, or run, inside."""
+    own, lines = jit_trace._trace_jit_context, jit_trace._get_caller_lines
+    jit_trace._trace_jit_context = _recorder
+    jit_trace._get_caller_lines = lambda: ([__file__], [1])
+    try:
+        yield
+    except BaseException:
+        _abandon()
+        raise
+    finally:
+        jit_trace._trace_jit_context, jit_trace._get_caller_lines = own, lines
+
+
+def _abandon() -> None:
+    """Ends a recording in which something raised; without this, the process could not record again."""
+    if jit_trace._using_trace:
+        with contextlib.suppress(Exception):  # the graph is thrown away, whatever it is
+            jit_trace._jit_trace_end(Tensor(0.0, ms.float32))
+        jit_trace._using_trace = False
+        jit_trace.set_jit_context(None)
+        _recorder.compiled = False
