@@ -93,6 +93,9 @@ def code(
         Path | None, typer.Option(help="Recipes of modules to build in both frameworks and compare; see docs/code.md.")
     ] = None,
     torch_python: Annotated[str | None, typer.Option(help="Python that has PyTorch, for --modules.")] = None,
+    shard: Annotated[
+        str | None, typer.Option(help="Cut layers over tensor parallel ranks: auto, or a plan file; see docs/code.md.")
+    ] = None,
     html: Page = None,
     sarif: Sarif = None,
     force: Force = False,
@@ -110,6 +113,7 @@ def code(
         verify=verify,
         modules=modules,
         torch_python=torch_python,
+        shard=shard,
         page=html,
         force=force,
         track=shown,

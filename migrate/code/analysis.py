@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -16,6 +17,9 @@ from migrate.code.resolve import ModuleSymbols, Resolver, module_symbols
 from migrate.code.scopes import Scopes
 from migrate.code.symbols import Facts, Symbols, collect
 from migrate.progress import Tracker, quiet
+
+if TYPE_CHECKING:
+    from migrate.code.shard.changes import Changes
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Analysis:
     """By module name."""
     unparsed: Mapping[str, str]
     """Path -> why the file could not be read."""
+    sharding: Changes | None = None
+    """What `--shard` changes."""
 
 
 def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker = quiet) -> Analysis:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,11 +14,13 @@ from migrate.code import rules
 from migrate.code.analysis import Analysis, analyse
 from migrate.code.context import Counts
 from migrate.code.convert_file import Converted, convert_file
+from migrate.code.dependencies import convert_dependencies, imported_names, may_declare
 from migrate.code.findings import finding
 from migrate.code.line_records import unread_lines
 from migrate.code.migration_notes import migration_notes
 from migrate.code.project import SourceFile, load_project
-from migrate.code.requirements import convert_requirements, declares_torch, is_requirements
+from migrate.code.shard.decide import Sharding, decide
+from migrate.code.shard.table import sharding_rows
 from migrate.code.verify.imports import import_modules
 from migrate.code.verify.modules import TOLERANCES, Outcome, compare_modules
 from migrate.code.verify.recipes import Recipe, read_recipes
@@ -58,6 +61,7 @@ def convert(
     modules: Path | None = None,
     torch_python: str | None = None,
     page: Path | None = None,
+    shard: str | None = None,
     track: Tracker = quiet,
 ) -> Report:
     """Convert a PyTorch repository to MindSpore.
@@ -71,17 +75,18 @@ def convert(
         modules: file of recipes; each module is built in PyTorch and in MindSpore and compared. Implies `verify`.
         torch_python: Python of the environment with PyTorch for that, if it is another than this one.
         page: HTML file to write: what changed, side by side, and the status of every line.
+        shard: cut layers over tensor parallel ranks: `auto`, or the path of a plan file.
         track: progress.
 
     Raises:
-        UserError: unknown target, no directory, no Python files, or an output directory that may not be written.
+        UserError: unknown target, bad plan, no directory, no Python files, or an output that may not be written.
     """
     if target not in TARGETS:
         raise UserError(f"target {target!r} is unknown; use one of {', '.join(TARGETS)}")
     recipes = [] if modules is None else read_recipes(modules)
     if repo.is_dir():
         check_output(repo, out, force)
-    work = _work(repo, target, track)
+    work = _work(repo, target, track, shard)
     report = _report("code", repo, work)
     texts = dict(work.texts)
     texts[PurePosixPath(MARKER)] = migration_notes(report).encode()
@@ -121,12 +126,18 @@ class _Work:
     compiled: int = 0
     unconverted: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    sharding: Sharding | None = None
 
 
-def _work(repo: Path, target: str, track: Tracker) -> _Work:
+def _work(repo: Path, target: str, track: Tracker, shard: str | None = None) -> _Work:
     begin = time.perf_counter()
     analysis = analyse(load_project(repo), track=track)
-    work = _Work(analysis)
+    sharding = None if shard is None else decide(analysis, shard)
+    if sharding is not None:
+        analysis = dataclasses.replace(analysis, sharding=sharding.changes)
+    work = _Work(analysis, sharding=sharding)
+    if sharding is not None:
+        work.findings += sharding.findings
     for path, reason in analysis.unparsed.items():
         work.findings.append(finding("M101", reason, file=path))
     for source in analysis.project.sources:
@@ -142,11 +153,7 @@ def _work(repo: Path, target: str, track: Tracker) -> _Work:
         if any(name.rpartition(".")[0] == module for name in needed):
             results[module] = convert_file(analysis, file, target, needed)
         _take(work, file.source, results[module])
-    for other in analysis.project.others:
-        _other_file(work, other)
-    for source in analysis.project.sources:
-        if source.text is not None and declares_torch(source.path, source.text):
-            work.findings.append(finding("M115", f"{source.path.name} requires torch", file=str(source.path)))
+    _dependencies(work)
     work.seconds = time.perf_counter() - begin
     return work
 
@@ -171,26 +178,25 @@ def _take(work: _Work, source: SourceFile, converted: Converted) -> None:
         work.helpers.setdefault(root, set()).update(converted.helpers)
 
 
-def _other_file(work: _Work, path: PurePosixPath) -> None:
-    file = work.analysis.project.root / path
-    if not (
-        is_requirements(path)
-        or path.name in ("pyproject.toml", "setup.cfg", "Pipfile")
-        or path.suffix in (".yml", ".yaml")
-    ):
-        return
-    try:
-        text = file.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        work.findings.append(finding("M101", f"cannot be read ({error})", file=str(path)))
-        return
-    if is_requirements(path):
-        new, findings = convert_requirements(text, str(path))
+def _dependencies(work: _Work) -> None:
+    """Files that say what the repository requires."""
+    project = work.analysis.project
+    imported = imported_names(source.text for source in project.sources if source.text is not None)
+    known = {source.path: source for source in project.sources}
+    for path in filter(may_declare, [*known, *project.others]):
+        source = known.get(path)
+        encoding = source.encoding if source is not None else "utf-8"
+        try:
+            old = work.texts.get(path) or (project.root / path).read_bytes()
+            text = old.decode(encoding)
+        except (OSError, UnicodeDecodeError) as error:
+            if source is None:  # of a Python file it is known already
+                work.findings.append(finding("M101", f"cannot be read ({error})", file=str(path)))
+            continue
+        new, findings = convert_dependencies(path, text, imported)
         work.findings += findings
         if new != text:
-            work.texts[path] = new.encode()
-    elif declares_torch(path, text):
-        work.findings.append(finding("M115", f"{path.name} requires torch", file=str(path)))
+            work.texts[path] = new.encode(encoding)
 
 
 def _report(command: str, repo: Path, work: _Work) -> Report:
@@ -217,6 +223,8 @@ def _report(command: str, repo: Path, work: _Work) -> Report:
         "seconds": round(work.seconds, 3),
     }
     report.rules = rules.used([*(f.code for f in report.findings), *(n.code for f in report.files for n in f.lines)])
+    if work.sharding is not None:
+        report.facts["sharding"] = sharding_rows(work.sharding)
     everything = work.compiled == len(work.analysis.project.sources)
     report.stages.append(
         Stage(

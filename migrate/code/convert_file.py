@@ -25,10 +25,12 @@ from migrate.code.passes.third_party import ThirdParty
 from migrate.code.passes.training import Training
 from migrate.code.passes.transformers_imports import TransformersImports
 from migrate.code.rewrite import rewrite
+from migrate.code.shard.apply import Shard
 from migrate.report import Finding, Line
 
 # The first pass that answers for a call or a name wins, so `Names`, which knows least about meaning, comes late.
 PASSES: tuple[type[Pass], ...] = (
+    Shard,
     ThirdParty,
     EinopsImports,
     Training,

@@ -154,6 +154,19 @@ CODES: dict[str, Code] = {
         "Nothing to do. To compile the step, put the computation of the loss into one block before backward().",
         "gradients by a tape",
     ),
+    # sharding
+    "M701": Code(
+        Severity.WARNING,
+        "The layer was to be cut over ranks, and it is not proved that the ranks then compute what one process does.",
+        "Nothing to do for correctness: every rank holds it whole. To cut it, rewrite what the message names.",
+        "layer stays whole",
+    ),
+    "M702": Code(
+        Severity.NOTE,
+        "Between cut layers every rank has its own heads or features.",
+        "Nothing to do, unless the program looks at these tensors as a whole.",
+        "tensors of one rank",
+    ),
     # verification
     "M601": Code(
         Severity.WARNING,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from migrate.code.rules import RULES
+from migrate.code.shard.table import sharding_notes
 from migrate.report import LineStatus, Report, Severity, count_lines, line_summary
 
 _SHOWN = 40
@@ -30,6 +31,8 @@ def migration_notes(report: Report) -> str:
         names = ", ".join(f"`{name}`" for name in facts["helpers"])
         lines.append(f"* Helpers that came along in `ms_compat/`: {names}. They stand alone and may be edited.")
     lines += _status(report)
+    if "sharding" in facts:
+        lines += sharding_notes(facts["sharding"])
     lines += ["", "## What is left", ""]
     open_findings = [f for f in report.findings if f.severity is not Severity.NOTE]
     if not open_findings:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -12,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from mappings.errors import UserError
 from migrate.code.project import Project
 
+_ABSOLUTE = re.compile(r"^from (?:ms_models\.(?:compat|parallel)|mappings)(?:\.(\w+))?(?= import )", re.MULTILINE)
 MARKER = "MIGRATION.md"
 PACKAGE = "ms_compat"
 
@@ -77,30 +80,42 @@ def write_tree(
 
 def vendor(directory: Path, names: Iterable[str]) -> None:
     """Copy helper modules, and those that they import, into a package directory."""
-    source = helper_directory()
     directory.mkdir(parents=True, exist_ok=True)
     for name in sorted({"__init__", *with_dependencies(names)}):
-        shutil.copyfile(source / f"{name}.py", directory / f"{name}.py")
+        (directory / f"{name}.py").write_text(helper_text(name), encoding="utf-8")
 
 
 def with_dependencies(names: Iterable[str]) -> set[str]:
     """Helper modules together with the siblings that they import."""
-    source, found, pending = helper_directory(), set[str](), list(names)
+    found, pending = set[str](), list(names)
     while pending:
         name = pending.pop()
         if name in found:
             continue
         found.add(name)
-        for node in ast.walk(ast.parse((source / f"{name}.py").read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(helper_text(name))):
             if isinstance(node, ast.ImportFrom) and node.level == 1:
                 siblings = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
                 pending += siblings
     return found
 
 
-def helper_directory() -> Path:
-    """Where the helpers lie. They are copied, never imported: the converter runs without MindSpore."""
-    spec = importlib.util.find_spec("ms_models")
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError("the package ms_models is not installed beside migrate; reinstall msmigrate")
-    return Path(spec.submodule_search_locations[0]) / "compat"
+def helper_text(name: str) -> str:
+    """The source of a helper as it stands in the output. It is copied, never imported: no MindSpore is needed here.
+
+    Most helpers are files of `ms_models/compat`. Cut layers (`--shard`) come from `ms_models/parallel` with the layout
+    of `mappings`; their imports are made relative, so that the output needs neither.
+    """
+    path = next(path for folder in _helper_folders() if (path := folder / f"{name}.py").is_file())
+    return _ABSOLUTE.sub(r"from .\1", path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _helper_folders() -> tuple[Path, ...]:
+    folders = []
+    for package, *below in (("ms_models", "compat"), ("ms_models", "parallel"), ("mappings",)):
+        spec = importlib.util.find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(f"the package {package} is not installed beside migrate; reinstall msmigrate")
+        folders.append(Path(spec.submodule_search_locations[0]).joinpath(*below))
+    return tuple(folders)

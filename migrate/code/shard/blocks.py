@@ -131,10 +131,11 @@ def _check_rows(record: Record, cuts: Mapping[LayerRef, str]) -> None:
 
 
 def _classes(record: Record, cuts: Mapping[LayerRef, str]) -> dict[LayerRef, str]:
-    found = {ref: "attention" if ref in record.attention else "ffn" for ref in cuts}
+    """A block is attention if what some of its layers compute meets in a softmax, and ffn otherwise."""
+    found = dict.fromkeys(cuts, "ffn")
     for ref, cut in cuts.items():
         if cut == ROW and record.fed_by[ref] & record.attention:
-            found[ref] = "attention"
+            found.update(dict.fromkeys([ref, *record.fed_by[ref]], "attention"))
     return found
 
 

@@ -218,7 +218,9 @@ class Expressions(ABC):
                 return Torch(called, module=True)
         before, self.frame = self.frame, constructor_frame(layers)
         try:
-            return self.value(definition)
+            found = self.value(definition)
+            # others may set an attribute that begins as None
+            return Opaque() if found == NONE else found
         except UnprovedError:
             return Opaque(f"{layers.info.name}.{name}")
         finally:

@@ -325,7 +325,7 @@ class _Flow(Calls):
         found = self._kept.get((owner, name))
         if found is not None:
             self.kept_now.setdefault((owner, name), found)
-        return found
+        return replace(found, kept_as=(owner, name)) if isinstance(found, Tensor) else found
 
     def _created(self, node: cst.BaseExpression, layers: ClassLayers) -> list[tuple[Size, cst.BaseExpression]] | None:
         """The lengths in `torch.zeros(a, b, c)` of a constructor."""

@@ -16,6 +16,10 @@ from migrate.code.walk import children
 _HARMLESS = frozenset(
     {"in_features", "out_features", "num_embeddings", "embedding_dim", "padding_idx", "reset_parameters"}
 )
+_EMBEDDING_METHODS = frozenset(
+    {"get_input_embeddings", "set_input_embeddings", "get_output_embeddings", "set_output_embeddings"}
+)
+"""transformers' methods, by which it ties weights; `VocabParallel...` refuse what is cut otherwise."""
 _READ = frozenset({"dtype", "device", "requires_grad"})
 
 
@@ -33,6 +37,10 @@ class Use:
     @property
     def place(self) -> str:
         return f"{self.file.source.path}:{self.file.line(self.node)}"
+
+
+def _is_called(use: Use) -> bool:
+    return isinstance(use.parents[0], cst.Call) and use.parents[0].func is use.node
 
 
 class WeightUses:
@@ -99,12 +107,18 @@ class WeightUses:
     def called_elsewhere(self, ref: LayerRef, followed: Collection[str]) -> str | None:
         """A call of the layer in a function that was not followed, as a reason; None if there is none."""
         for use in self.of(ref):
-            parent = use.parents[0]
-            is_call = isinstance(parent, cst.Call) and parent.func is use.node
-            is_target = isinstance(parent, cst.AssignTarget | cst.AnnAssign)
-            is_member = isinstance(parent, cst.Attribute)
-            if is_call and use.function not in followed:
+            if _is_called(use) and use.function not in followed:
                 return f"{use.place} calls {ref.attribute} in a method that was not followed"
+        return self.handed_on(ref)
+
+    def handed_on(self, ref: LayerRef) -> str | None:
+        """A place where the layer itself is passed on or replaced, as a reason; None if there is none."""
+        for use in self.of(ref):
+            if use.function.rpartition(".")[2] in _EMBEDDING_METHODS:
+                continue
+            parent = use.parents[0]
+            is_call, is_member = _is_called(use), isinstance(parent, cst.Attribute)
+            is_target = isinstance(parent, cst.AssignTarget | cst.AnnAssign)
             if not is_call and not is_target and not is_member:
                 return f"{use.place} hands {ref.attribute} on: {code_of(parent)}"
             if is_target and not use.function.endswith(".__init__"):
