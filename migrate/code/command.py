@@ -18,6 +18,7 @@ from migrate.code.dependencies import convert_dependencies, imported_names, may_
 from migrate.code.findings import finding
 from migrate.code.line_records import unread_lines
 from migrate.code.migration_notes import migration_notes
+from migrate.code.parallel import convert_files
 from migrate.code.project import SourceFile, load_project
 from migrate.code.shard.decide import Sharding, decide
 from migrate.code.shard.table import sharding_rows
@@ -143,11 +144,7 @@ def _work(repo: Path, target: str, track: Tracker, shard: str | None = None) -> 
     for source in analysis.project.sources:
         if str(source.path) in analysis.unparsed:
             work.files.append(FileLines(str(source.path), unread_lines(source.text, "M101")))
-    results: dict[str, Converted] = {}
-    with track("converting", len(analysis.files)) as advance:
-        for module, file in analysis.files.items():
-            results[module] = convert_file(analysis, file, target)
-            advance(1)
+    results = convert_files(analysis, target, track=track)
     needed = frozenset().union(*(result.needs for result in results.values()))
     for module, file in analysis.files.items():
         if any(name.rpartition(".")[0] == module for name in needed):
