@@ -1,4 +1,4 @@
-"""Input and output embeddings of a model, where transformers looks for them."""
+"""Embeddings, encoder and decoder of a model, where transformers looks for them."""
 
 from __future__ import annotations
 
@@ -44,6 +44,19 @@ class EmbeddingAccess:
             setattr(owner, self._input_embed_layer, value)
         else:
             self._inner_model("set_input_embeddings").set_input_embeddings(value)
+
+    def get_encoder(self) -> Any:
+        """The encoder of an encoder-decoder model, else the model itself."""
+        if hasattr(self, "encoder"):
+            return self.encoder
+        return self if self.base_model is self else self.base_model.get_encoder()
+
+    def get_decoder(self) -> Any:
+        """The decoder of an encoder-decoder model, else the model without its head."""
+        for name in ("language_model", "text_model", "decoder"):
+            if hasattr(self, name):
+                return getattr(self, name)
+        return getattr(self, "model", self) if self.base_model is self else self.base_model.get_decoder()
 
     def get_output_embeddings(self) -> Any:
         """The module that turns vectors into logits, None where there is none."""

@@ -58,6 +58,8 @@ class PreTrainedModel(EmbeddingAccess, Module):
     _skip_keys_device_placement: Any = None
     _supports_sdpa = False
     _can_record_outputs: Any = None
+    _new_generation_config: Any
+    """Method of `GenerationMixin`, where a class has it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """A class without `config_class` has the one that its annotation of `config` names."""
@@ -137,10 +139,6 @@ class PreTrainedModel(EmbeddingAccess, Module):
     def can_generate(cls) -> bool:
         """Whether the class has `generate`."""
         return any(base.__name__ == "GenerationMixin" for base in cls.__mro__)
-
-    def _new_generation_config(self) -> Any:
-        """Defined by `GenerationMixin`, which may come behind this class."""
-        raise NotImplementedError
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         """Number of elements of all parameters, shared ones once."""
