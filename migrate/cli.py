@@ -10,34 +10,22 @@ import sys
 import traceback
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mappings.errors import UserError
-
-if TYPE_CHECKING:
-    from migrate.report import Report
+from migrate.cli_options import Directory, File, Force, Json, Page, ReportFile, Sarif, finish
+from migrate.cli_weights import weights
 
 COULD_NOT_RUN = 2
 INTERRUPTED = 130
 VERBOSE = ("-v", "--verbose")
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
-weights = typer.Typer(no_args_is_help=True, help="Convert, export, verify and inspect checkpoints.")
 parity = typer.Typer(no_args_is_help=True, help="Prove that the MindSpore model is the PyTorch model.")
 app.add_typer(weights, name="weights")
 app.add_typer(parity, name="parity")
-
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output, nothing else.")]
-ReportFile = Annotated[Path | None, typer.Option("--report", help="Also write the report as JSON to this file.")]
-Sarif = Annotated[Path | None, typer.Option("--sarif", help="Also write the findings in SARIF 2.1.0 to this file.")]
-Page = Annotated[
-    Path | None, typer.Option("--html", help="Also write an HTML page: the files side by side, filters, statuses.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
-Directory = typer.Argument(exists=True, file_okay=False)
-File = typer.Argument(exists=True, dir_okay=False)
 
 
 def _version(show: bool) -> None:
@@ -65,7 +53,7 @@ def doctor(
     """Check this machine: versions, a minimal operation, devices, the launcher."""
     from migrate.check import doctor as body
 
-    _finish(body.doctor(collective=collective), json, report)
+    finish(body.doctor(collective=collective), json, report)
 
 
 @app.command()
@@ -80,7 +68,7 @@ def scan(
     from migrate.code import command
     from migrate.progress import shown
 
-    _finish(command.scan(repo, page=html, track=shown), json, report, sarif=(sarif, repo))
+    finish(command.scan(repo, page=html, track=shown), json, report, sarif=(sarif, repo))
 
 
 @app.command()
@@ -118,7 +106,7 @@ def code(
         force=force,
         track=shown,
     )
-    _finish(report_body, json, report, sarif=(sarif, repo))
+    finish(report_body, json, report, sarif=(sarif, repo))
 
 
 @app.command()
@@ -162,73 +150,6 @@ def api(
     raise typer.Exit(described["exit_code"])
 
 
-@weights.command("convert")
-def weights_convert(
-    source: Annotated[Path, Directory],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Directory to write the sharded checkpoint to.")],
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
-    dp: Annotated[int, typer.Option(min=1, help="Data-parallel ranks (they share files).")] = 1,
-    vocab_multiple: Annotated[int, typer.Option(min=1, help="Pad the vocabulary to a multiple of this times tp.")] = 1,
-    memory_budget: Annotated[int, typer.Option(min=1, help="Memory to stay within, in MiB.")] = 1024,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and write nothing.")] = False,
-    force: Force = False,
-    json: Json = False,
-    report: ReportFile = None,
-) -> None:
-    """Cut a Hugging Face directory into per-rank files."""
-    from mappings.layout import ParallelLayout
-    from migrate.progress import shown
-    from migrate.weights import command
-
-    layout = ParallelLayout(tp=tp, dp=dp, vocab_multiple=vocab_multiple)
-    result = command.convert(
-        source, out, layout=layout, force=force, dry_run=dry_run, memory_budget=memory_budget << 20, track=shown
-    )
-    _finish(result, json, report)
-
-
-@weights.command("export")
-def weights_export(
-    source: Annotated[Path, Directory],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Hugging Face directory to write.")],
-    force: Force = False,
-    json: Json = False,
-    report: ReportFile = None,
-) -> None:
-    """Turn a sharded checkpoint (converted, or saved by a run) back into a Hugging Face directory."""
-    from migrate.progress import shown
-    from migrate.weights import command
-
-    _finish(command.export(source, out, force=force, track=shown), json, report)
-
-
-@weights.command("verify")
-def weights_verify(
-    directory: Annotated[Path, Directory],
-    source: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="Original to derive every tensor from again.")
-    ] = None,
-    json: Json = False,
-    report: ReportFile = None,
-) -> None:
-    """Check a converted or exported directory: hashes, and with --source every byte."""
-    from migrate.progress import shown
-    from migrate.weights import command
-
-    _finish(command.verify(directory, source=source, track=shown), json, report)
-
-
-@weights.command("inspect")
-def weights_inspect(
-    path: Annotated[Path, typer.Argument(exists=True)], json: Json = False, report: ReportFile = None
-) -> None:
-    """List names, shapes, dtypes, sizes and NaN/Inf counts of a checkpoint or one file."""
-    from migrate.progress import shown
-    from migrate.weights import command
-
-    _finish(command.inspect(path, track=shown), json, report, rows=True)
-
-
 @app.command()
 def check(
     model_dir: Annotated[Path, Directory],
@@ -242,7 +163,7 @@ def check(
     """Check a model directory before a run: vocabulary, special ids, positions, tensors, layout."""
     from migrate.check import command
 
-    _finish(command.check(model_dir, run=run), json, report, sarif=(sarif, model_dir))
+    finish(command.check(model_dir, run=run), json, report, sarif=(sarif, model_dir))
 
 
 @parity.command("model")
@@ -261,7 +182,7 @@ def parity_model(
     from migrate.progress import shown
 
     names = [name.strip() for name in stages.split(",")]
-    _finish(command.model(directory, stages=names, seed=seed, keep_going=keep_going, track=shown), json, report)
+    finish(command.model(directory, stages=names, seed=seed, keep_going=keep_going, track=shown), json, report)
 
 
 @parity.command("curve")
@@ -279,7 +200,7 @@ def parity_curve(
     from migrate.parity import command
 
     result = command.curve(reference, candidate, first_rtol=first_rtol, last_rtol=last_rtol, steps=steps, key=key)
-    _finish(result, json, report)
+    finish(result, json, report)
 
 
 @app.command()
@@ -342,36 +263,6 @@ def report_(
     from migrate.report import command
 
     typer.echo(command.report(inputs, out, title=title))
-
-
-def _finish(
-    report: Report,
-    json: bool,
-    report_file: Path | None,
-    *,
-    rows: bool = False,
-    sarif: tuple[Path | None, Path] | None = None,
-) -> None:
-    """Shows or prints a report, saves it if asked, and ends with its exit code.
-
-    `sarif` is the log to write and the directory that the files of the findings are relative to.
-    """
-    if sarif is not None and sarif[0] is not None:
-        from migrate.report.sarif import write_sarif
-
-        write_sarif(report, sarif[0], sarif[1])
-    if report_file is not None:
-        report_file.parent.mkdir(parents=True, exist_ok=True)
-        report_file.write_text(report.to_json() + "\n", encoding="utf-8")
-    if json:
-        typer.echo(report.to_json())
-    else:
-        from rich.console import Console
-
-        from migrate.report.terminal import render
-
-        render(report, Console(), rows=rows)
-    raise typer.Exit(report.exit_code)
 
 
 def _print_facts(facts: dict[str, object], json: bool) -> None:

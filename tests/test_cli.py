@@ -11,7 +11,7 @@ import pytest
 
 from migrate import cli
 
-COMMANDS = ["doctor", "scan", "code", "api", "weights", "check", "parity", "data", "train", "report"]
+COMMANDS = ["doctor", "scan", "code", "rule", "api", "weights", "check", "parity", "data", "train", "report"]
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:

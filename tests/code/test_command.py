@@ -104,15 +104,6 @@ def test_line_ends_and_encodings_are_kept(tmp_path: Path) -> None:
     assert "caf\xe9" in (tmp_path / "out" / "latin.py").read_bytes().decode("latin-1")
 
 
-def test_requirements(tmp_path: Path) -> None:
-    text = "torch>=2.1,<3  # the framework\ntorchvision==0.16\nnumpy\npyyaml\nmytorch\n"
-    repo = repository(tmp_path / "repo", {"a.py": NET, "requirements.txt": text, "pyproject.toml": '["torch>=2"]'})
-    report = convert(repo, tmp_path / "out")
-    lines = (tmp_path / "out" / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    assert lines == ["mindspore==2.10.*", "torchvision==0.16", "numpy>=1.26,<2", "pyyaml", "mytorch"]
-    assert [(f.code, f.file) for f in report.findings] == [("M115", "pyproject.toml"), ("M114", "requirements.txt")]
-
-
 # -- files that cannot be converted
 def test_unparsable_files_are_skipped(tmp_path: Path) -> None:
     files = {"bad.py": "def f(:\n", "old.py": "print 'x'\n", "good.py": NET}
