@@ -1,0 +1,115 @@
+"""Worker of test_shard.py: converted projects with cut layers, on the ranks of one launch."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from harness import report
+from mindspore import Tensor
+
+
+def compute(job: dict[str, Any], folder: Path, alone: bool) -> dict[str, Any]:
+    """Output, loss, gradients and state of a model with the given weights; `alone` builds it for one rank."""
+    given = np.load(folder / "weights.npz")
+    root = folder / "converted"
+    sys.path.insert(0, str(root))
+    module = importlib.import_module(job["module"])
+    current = importlib.import_module("ms_compat.current")
+    split_layers = importlib.import_module("ms_compat.split_layers")
+    mesh = importlib.import_module("ms_compat.mesh")
+    current.set_mesh(mesh.Mesh.single() if alone else None)
+    if job.get("fault") == "reduce":  # the partial results of row layers are no longer added
+        split_layers.ReduceFromGroup = lambda group: lambda x: x
+    if job.get("fault") == "enter":  # the gradients of what every rank has are no longer added
+        split_layers.EnterParallel.construct = lambda self, x: x
+    try:
+        model = eval(job["build"], vars(module))  # noqa: S307  (the project's own constructor call)
+        model.load_state_dict({name: Tensor(values) for name, values in given.items()})
+        model.train() if job.get("training", True) else model.eval()
+        for call in job.get("before", ()):
+            eval(call, {"model": model})  # noqa: S307
+        inputs = [Tensor(np.array(v)) if isinstance(v, list) else v for v in job["inputs"]]
+        weights = Tensor(np.array(job["loss_weights"], np.float32))
+
+        def forward(*args: Any) -> tuple[Any, Any]:
+            out = model(*args)
+            logits = out[0] if isinstance(out, tuple) else getattr(out, "logits", out)
+            return (logits * weights).sum(), logits
+
+        parameters = dict(model.named_parameters())
+        grad = ms.value_and_grad(forward, None, list(parameters.values()), has_aux=True)
+        (loss, logits), gradients = grad(*inputs)
+        return {
+            "loss": float(loss.asnumpy()),
+            "logits": logits.asnumpy().tolist(),
+            "gradients": {
+                name: whole(p, g).tolist() for (name, p), g in zip(parameters.items(), gradients, strict=True)
+            },
+            "shapes": {name: list(p.shape) for name, p in parameters.items()},
+            "state": {name: float(np.abs(v.asnumpy() - given[name]).max()) for name, v in model.state_dict().items()},
+            "initial": initial(module, job),
+        }
+    finally:
+        sys.path.remove(str(root))
+        forget(root)
+
+
+def initial(module: Any, job: dict[str, Any]) -> float:
+    """What a model begins with from a seed, as one number; it must not depend on the ranks."""
+    random = importlib.import_module("ms_compat.random")
+    random.manual_seed(7)
+    state = eval(job["build"], vars(module)).state_dict()  # noqa: S307
+    numbers = [float(np.abs(v.asnumpy().astype(np.float64)).sum()) for v in state.values()]
+    return float(sum((i + 1) * n for i, n in enumerate(numbers)))
+
+
+def whole(parameter: Any, value: Tensor) -> np.ndarray[Any, Any]:
+    piece = getattr(parameter, "piece", None)
+    return (value if piece is None else piece.whole(value)).asnumpy()
+
+
+def forget(root: Path) -> None:
+    """The projects have modules of the same names."""
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(f"{root}{os.sep}"):
+            del sys.modules[name]
+
+
+def refused(job: dict[str, Any], folder: Path) -> str:
+    """The message with which a model that these ranks cannot share out is refused."""
+    root = folder / "converted"
+    sys.path.insert(0, str(root))
+    try:
+        importlib.import_module("ms_compat.current").set_mesh(None)
+        eval(job["refused"], vars(importlib.import_module(job["module"])))  # noqa: S307
+    except Exception as error:  # noqa: BLE001  (its text is what the test looks at)
+        return f"{type(error).__name__}: {error}"
+    finally:
+        sys.path.remove(str(root))
+        forget(root)
+    return "nothing"
+
+
+def work() -> dict[str, Any]:
+    ms.runtime.launch_blocking()
+    found: dict[str, Any] = {}
+    for name, job in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")).items():
+        folder = Path(job["folder"])
+        if "refused" in job:
+            found[name] = refused(job, folder)
+            continue
+        found[name] = {"cut": compute(job, folder, alone=False)}
+        if job.get("alone"):
+            found[name]["alone"] = compute(job, folder, alone=True)
+    return found
+
+
+if __name__ == "__main__":
+    report(work)
