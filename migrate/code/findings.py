@@ -131,14 +131,14 @@ CODES: dict[str, Code] = {
     ),
     "M304": Code(
         Severity.WARNING,
-        "What is written through a reshaped or transposed view does not reach the original with its gradient.",
-        "Write into the original by index, or compute a new tensor, e.g. with where.",
+        "Writes through reshaped or transposed views lose their gradient; rows taken before a write stay what they were.",
+        "Write into the original by index, take rows after the write, or compute a new tensor, e.g. with where.",
         "write through a view",
     ),
     "M305": Code(
         Severity.NOTE,
         "torch changes the caller's tensor as well; in MindSpore the name gets a new one. No call is visible here.",
-        "Nothing to do, unless a caller uses its tensor afterwards: then write `x[...] = x + y`.",
+        "Nothing to do, unless a caller uses its tensor afterwards: then write `x[()] = x + y`.",
         "augmented assignment to a caller's tensor",
     ),
     # training

@@ -8,7 +8,9 @@ import libcst as cst
 
 from migrate.code.analysis import Analysis
 from migrate.code.context import FileContext
-from migrate.code.passes.sharing import HELD, ScopeFlow, roots
+from migrate.code.passes.called import argument, called_functions
+from migrate.code.passes.memory import HELD, roots
+from migrate.code.passes.sharing import ScopeFlow
 from migrate.code.symbols import FunctionInfo, Symbols
 from migrate.code.walk import children
 
@@ -26,7 +28,7 @@ class Callers:
         """Whether a caller reads the tensor of a parameter afterwards; None when no call is visible."""
         answers: list[bool | None] = []
         for place in self._calls.get(function.name, []):
-            given = _argument(function, parameter, place.call)
+            given = argument(function, parameter, place.call)
             if given is not None:
                 answers.append(self._kept(place, given, seen | {function.name}))
         return True if True in answers else None if None in answers or not answers else False
@@ -72,8 +74,8 @@ class Callers:
         elif isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement):
             statement = node
         elif isinstance(node, cst.Call) and statement is not None:
-            for target in _targets(context, node):
-                self._calls.setdefault(target, []).append(_Place(context, scope, statement, function, node))
+            for target in called_functions(context, node):
+                self._calls.setdefault(target.name, []).append(_Place(context, scope, statement, function, node))
         for child in children(node):
             self._collect(context, child, scope, statement, function)
 
@@ -103,43 +105,6 @@ class _Place:
         call: cst.Call,
     ) -> None:
         self.context, self.scope, self.statement, self.function, self.call = context, scope, statement, function, call
-
-
-def _targets(context: FileContext, call: cst.Call) -> list[str]:
-    """Qualified names of the repository's functions that a call may run."""
-    found = context.type_of(call.func)
-    if found.kind in ("function", "method"):
-        return [found.name] if found.name in context.symbols.functions else []
-    names = []
-    for one in found.alternatives:
-        if one.kind == "object":
-            method = context.symbols.method(one.name, "forward") if context.symbols.is_module(one.name) else None
-            method = method or context.symbols.method(one.name, "__call__")
-        elif one.kind == "class":
-            method = context.symbols.method(one.name, "__init__")
-        else:
-            method = None
-        if method is not None:
-            names.append(method.name)
-    return names
-
-
-def _argument(function: FunctionInfo, parameter: str, call: cst.Call) -> cst.BaseExpression | None:
-    """What a call gives for a parameter; what a star gives counts as given by the starred name."""
-    keyword_only = {p.name.value for p in function.node.params.kwonly_params}
-    positional = [p.name.value for p in function.parameters if p.name.value not in keyword_only]
-    position = 0
-    for arg in call.args:
-        if arg.star:
-            return arg.value
-        if arg.keyword is not None:
-            if arg.keyword.value == parameter:
-                return arg.value
-        else:
-            if position < len(positional) and positional[position] == parameter:
-                return arg.value
-            position += 1
-    return None
 
 
 def _renews(statement: cst.CSTNode, name: str) -> bool:

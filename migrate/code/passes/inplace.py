@@ -12,6 +12,8 @@ import libcst.matchers as m
 from migrate.code.context import FileContext, code_of
 from migrate.code.passes.aliases import AliasScan
 from migrate.code.passes.base import Pass
+from migrate.code.passes.memory import write_into
+from migrate.code.passes.sharing import Flows
 from migrate.code.resolve import dotted
 from migrate.code.template import Expansion, select
 
@@ -142,11 +144,13 @@ class InPlace(Pass):
             return None if copied is None else cst.Expr(copied)
         if isinstance(base, cst.Name) and self._aliases.reason(base) and self._aliases.copies_reach(base):
             copied = self._copied(method, call, new, base)
+            self._report_view(base.value, original, call)
             # The result is right even where `copy_` cannot change what it is called on: a slice, a transposed tensor.
             return None if copied is None else cst.Assign([cst.AssignTarget(cst.Name(base.value))], copied)
         if isinstance(base, cst.Name) and (reason := self._aliases.reason(base)):
-            if written := self._written_through(original, base.name_or_row if False else base, call, new):
-                return written
+            if self._is_part(base, original):
+                value = self._value(method, call, new)
+                return None if value is None else write_into(base, value)
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M302", call, f"{code_of(call)}: {reason}")
             return None
@@ -159,6 +163,23 @@ class InPlace(Pass):
         if value is None:
             return None
         return cst.Assign(targets=[cst.AssignTarget(target)], value=value)
+
+    def _report_view(self, name: str, statement: cst.BaseSmallStatement, call: cst.Call) -> None:
+        """The values reach the original through a reshaped or transposed view, their gradients do not."""
+        flow = self._flows.of(statement)
+        shared = flow.shared(name, statement)
+        used = shared.held or shared.parameter is not None or flow.read_later(shared.names, statement)
+        if shared.view is not None and used and not self._flows.without_gradients(statement):
+            self.context.report("M304", call, f"{code_of(call)}: {name} is a view made by {shared.view}")
+
+    def _is_part(self, name: cst.Name, statement: cst.BaseSmallStatement) -> bool:
+        """Whether a name is visibly a row or slice of another tensor, or an element of a container."""
+        flow = self._flows.of(statement)
+        if not flow.knows(statement):
+            return False
+        shared, sources = flow.shared(name.value, statement), flow.sources(name.value, statement)
+        visible = all(source is not None and not isinstance(source, cst.Call) for source in sources)
+        return visible and shared.view is None and (shared.held or bool(shared.names))
 
     def _is_parameter(self, node: cst.BaseExpression) -> bool:
         if m.matches(node, m.Attribute(attr=m.Name("data"))):

@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import libcst as cst
 
 from migrate.code.context import FileContext
+from migrate.code.passes.memory import HELD, roots
 from migrate.code.walk import children, walk
 
-VIEWS = frozenset(
-    {
-        "view", "view_as", "reshape", "reshape_as", "transpose", "swapaxes", "swapdims", "permute", "movedim",
-        "moveaxis", "t", "adjoint", "expand", "expand_as", "broadcast_to", "squeeze", "unsqueeze", "flatten", "ravel",
-        "unflatten", "chunk", "split", "tensor_split", "hsplit", "vsplit", "unbind", "narrow", "select", "diagonal",
-        "unfold", "as_strided", "real", "imag", "view_as_real", "view_as_complex", "detach",
-    }
-)  # fmt: skip
-"""Methods and functions of torch whose result shares the memory; MindSpore's copies, or views without gradient."""
-DETACHED = frozenset({"mT", "real", *(f"torch.{name}" for name in VIEWS)})
-"""Views whose counterpart in MindSpore has a memory of its own: not even the values reach the original."""
-SAME = frozenset(
-    {"contiguous", "to", "type", "type_as", "float", "half", "double", "bfloat16", "long", "int", "bool", "cpu", "cuda"}
-)
-"""Methods that give the tensor itself where nothing has to change."""
-_VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 _ADDING = frozenset({"append", "appendleft", "insert", "extend", "add", "setdefault", "put"})
 _SCOPES = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
 _LOOPS = (cst.For, cst.While)
-HELD = ""
-"""Stands for a holder without a name: an attribute, a container, what a loop goes over."""
-
-
-@dataclass(frozen=True)
-class Root:
-    """A tensor that an expression shares: a local name or `HELD`."""
-
-    name: str
-    view: str | None = None
-    """The method that makes a view of it, unless it is a row or slice."""
-    part: bool = False
-    """Whether it is a row or slice."""
+_WITHOUT_GRADIENT = ("torch.no_grad", "torch.inference_mode")
 
 
 @dataclass
@@ -54,8 +26,6 @@ class Shared:
     """The parameter whose tensor it is, as the caller gave it."""
     view: str | None = None
     """The method by which it is a view of the others' tensor, unless it is the tensor itself or a slice."""
-    parts: set[str] = field(default_factory=set)
-    """Names of rows and slices of it."""
 
 
 @dataclass(frozen=True)
@@ -68,73 +38,6 @@ class _Event:
     blocks: tuple[cst.CSTNode, ...]
     held: bool = False
     parameter: bool = False
-
-
-def roots(context: FileContext, node: cst.BaseExpression | None, view: str | None = None) -> Iterator[Root]:
-    """The tensors whose memory the value of an expression may be."""
-    match node:
-        case cst.Name():
-            yield Root(node.value, view)
-        case cst.Attribute():
-            if not context.type_of(node.value).is_tensor:
-                yield Root(HELD, view)
-            elif node.attr.value == "data" or node.attr.value in _VIEW_ATTRIBUTES:
-                changed = node.attr.value if node.attr.value in _VIEW_ATTRIBUTES else None
-                yield from roots(context, node.value, view or changed)
-        case cst.Subscript():
-            if not context.type_of(node.value).is_tensor:
-                yield Root(HELD, view)
-            elif not is_picked(context, node):
-                yield from (replace(root, part=True) for root in roots(context, node.value, view))
-        case cst.Call():
-            yield from _call_roots(context, node, view)
-        case cst.IfExp():
-            yield from roots(context, node.body, view)
-            yield from roots(context, node.orelse, view)
-        case cst.BooleanOperation():
-            yield from roots(context, node.left, view)
-            yield from roots(context, node.right, view)
-        case cst.NamedExpr():
-            yield from roots(context, node.value, view)
-        case cst.Tuple() | cst.List() | cst.Set():
-            for element in node.elements:
-                yield from roots(context, element.value, view)
-        case cst.Dict():
-            for pair in node.elements:
-                yield from roots(context, pair.value, view)
-
-
-def _call_roots(context: FileContext, node: cst.Call, view: str | None) -> Iterator[Root]:
-    if name := context.torch_name(node.func):
-        last = name.rpartition(".")[2]
-        if last in VIEWS and node.args:
-            yield from roots(context, node.args[0].value, view or f"torch.{last}")
-    elif isinstance(node.func, cst.Attribute) and context.type_of(node.func.value).is_tensor:
-        method = node.func.attr.value
-        if method in VIEWS:
-            yield from roots(context, node.func.value, view or method)
-        elif method in SAME or method.endswith("_"):
-            yield from roots(context, node.func.value, view)
-    else:
-        function = context.type_of(node.func)
-        info = context.symbols.functions.get(function.name)
-        passed = context.analysis.facts.passed_through.get(function.name)
-        if info and passed:
-            names = [p.name.value for p in info.parameters]
-            for position, arg in enumerate(node.args):
-                given = arg.keyword.value if arg.keyword else names[position] if position < len(names) else None
-                if given == passed:
-                    yield from roots(context, arg.value, view)
-
-
-def is_picked(context: FileContext, node: cst.Subscript) -> bool:
-    """Whether an index picks elements (a mask, a list, a tensor of positions): the result is a copy in torch."""
-    for element in node.slice:
-        if isinstance(element.slice, cst.Index):
-            index = element.slice.value
-            if isinstance(index, cst.List | cst.Comparison) or context.type_of(index).is_tensor:
-                return True
-    return False
 
 
 class ScopeFlow:
@@ -242,11 +145,24 @@ class ScopeFlow:
         since = self._trace(name, begin, blocks, result, None, 0)
         for event in self._events:
             if since < event.position < begin and event.name != name:
-                found = [root for root in roots(self.context, event.source) if root.name == name]
-                (result.parts if any(root.part for root in found) else result.names).update(event.name for _ in found)
+                found = roots(self.context, event.source)
+                result.names.update(event.name for root in found if root.name == name and not root.part)
         result.held |= any(since < position < begin and self._leads_to(v, name) for v, position in self._stores)
         result.names.discard(name)
         return result
+
+    def parts(self, name: str, statement: cst.CSTNode) -> list[tuple[str, cst.BaseExpression]]:
+        """Names of rows and slices of the tensor of a name, and of what that is a part of, with their expressions."""
+        begin, _, blocks = self._places[statement]
+        family, found = self.shared(name, statement).names | {name}, []
+        for relative in family:
+            since = min((event.position for event in self._reaching(relative, begin, blocks)), default=0)
+            for event in self._events:
+                if event.source is None or not since <= event.position < begin or event.name == name:
+                    continue
+                if any(root.part and root.name == relative for root in roots(self.context, event.source)):
+                    found.append((event.name, event.source))
+        return found
 
     def _leads_to(self, source: cst.BaseExpression | None, name: str) -> bool:
         return any(root.name == name for root in roots(self.context, source))
@@ -300,4 +216,48 @@ class ScopeFlow:
         return any(event.name == name and event.blocks[-1:] == (body,) for event in self._events)
 
 
-__all__ = ["DETACHED", "HELD", "SAME", "VIEWS", "Root", "ScopeFlow", "Shared", "is_picked", "roots"]
+class Flows:
+    """The flows of the functions of one file, each made when the first question about it is asked."""
+
+    def __init__(self, context: FileContext) -> None:
+        self.context = context
+        self._scopes: dict[cst.CSTNode, cst.CSTNode] = {}
+        self._quiet: set[cst.CSTNode] = set()
+        self._flows: dict[cst.CSTNode, ScopeFlow] = {}
+
+    def scope(self, statement: cst.CSTNode) -> cst.CSTNode:
+        """The function that a simple statement stands in, or the file."""
+        if not self._scopes:
+            self._collect(self.context.file.tree, self.context.file.tree, False)
+        return self._scopes[statement]
+
+    def without_gradients(self, statement: cst.CSTNode) -> bool:
+        """Whether a simple statement stands under `no_grad` or `inference_mode`."""
+        self.scope(statement)
+        return statement in self._quiet
+
+    def _collect(self, node: cst.CSTNode, scope: cst.CSTNode, quiet: bool) -> None:
+        if isinstance(node, cst.FunctionDef):
+            scope, quiet = node, any(self._stops_gradients(d.decorator) for d in node.decorators)
+        elif isinstance(node, cst.With):
+            quiet = quiet or any(self._stops_gradients(item.item) for item in node.items)
+        for child in children(node):
+            if isinstance(child, cst.BaseSmallStatement):
+                self._scopes[child] = scope
+                if quiet:
+                    self._quiet.add(child)
+            elif not isinstance(child, cst.BaseExpression):
+                self._collect(child, scope, quiet)
+
+    def _stops_gradients(self, node: cst.BaseExpression) -> bool:
+        return self.context.torch_name(node.func if isinstance(node, cst.Call) else node) in _WITHOUT_GRADIENT
+
+    def of(self, statement: cst.CSTNode) -> ScopeFlow:
+        """The flow of the function around a simple statement."""
+        scope = self.scope(statement)
+        if scope not in self._flows:
+            self._flows[scope] = ScopeFlow(self.context, scope)
+        return self._flows[scope]
+
+
+__all__ = ["Flows", "ScopeFlow", "Shared"]

@@ -52,6 +52,8 @@ def written(x: torch.Tensor):
     for i in range(2):
         r = y[i]
         r *= 2
+    y[1].mul_(0.5)
+    y[0].add_(y[1])
     left = y[:, :2]
     left -= 1
     picked = y[y > -2]
