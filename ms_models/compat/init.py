@@ -11,6 +11,7 @@ import numpy as np
 from mindspore import Tensor
 
 from .random import Generator, default_generator
+from .whole import own_numbers, whole_shape
 
 
 def empty(shape: Sequence[int], dtype: Any = None) -> Tensor:
@@ -18,16 +19,8 @@ def empty(shape: Sequence[int], dtype: Any = None) -> Tensor:
     return Tensor(np.zeros(tuple(shape), np.float32), dtype or ms.float32)
 
 
-def _shape(tensor: Tensor) -> tuple[int, ...]:
-    """Of the whole parameter, where tensor parallel ranks hold a piece each (`Piece` of ms_models/parallel)."""
-    piece = getattr(tensor, "piece", None)
-    return tuple(tensor.shape) if piece is None else tuple(piece.shape)
-
-
 def _fill(tensor: Tensor, values: np.ndarray[Any, Any]) -> Tensor:
-    piece = getattr(tensor, "piece", None)
-    if piece is not None:
-        values = piece.take(values)
+    values = own_numbers(tensor, values)
     # `assign_value` writes into the same object, so optimizers, tied weights and names keep seeing it.
     tensor.assign_value(Tensor(values.astype(np.float32), tensor.dtype))
     return tensor
@@ -39,12 +32,14 @@ def _numpy(generator: Generator | None) -> np.random.Generator:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill from U(a, b)."""
-    return _fill(tensor, _numpy(generator).random(_shape(tensor), dtype=np.float32) * np.float32(b - a) + np.float32(a))
+    return _fill(
+        tensor, _numpy(generator).random(whole_shape(tensor), dtype=np.float32) * np.float32(b - a) + np.float32(a)
+    )
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill from N(mean, std^2)."""
-    drawn = _numpy(generator).standard_normal(_shape(tensor), dtype=np.float32)
+    drawn = _numpy(generator).standard_normal(whole_shape(tensor), dtype=np.float32)
     return _fill(tensor, drawn * np.float32(std) + np.float32(mean))
 
 
@@ -58,7 +53,7 @@ def trunc_normal_(
 ) -> Tensor:
     """Fill from N(mean, std^2) cut off at `a` and `b`: values outside are drawn again."""
     source = _numpy(generator)
-    values = source.normal(mean, std, _shape(tensor))
+    values = source.normal(mean, std, whole_shape(tensor))
     while (outside := (values < a) | (values > b)).any():
         values[outside] = source.normal(mean, std, int(outside.sum()))
     return _fill(tensor, values)
@@ -66,7 +61,7 @@ def trunc_normal_(
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with one number."""
-    return _fill(tensor, np.full(_shape(tensor), val))
+    return _fill(tensor, np.full(whole_shape(tensor), val))
 
 
 def zeros_(tensor: Tensor) -> Tensor:
@@ -81,7 +76,7 @@ def ones_(tensor: Tensor) -> Tensor:
 
 def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with the identity."""
-    return _fill(tensor, np.eye(_shape(tensor)[0], _shape(tensor)[1]))
+    return _fill(tensor, np.eye(whole_shape(tensor)[0], whole_shape(tensor)[1]))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
@@ -92,11 +87,11 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """
     if tensor.ndim not in (3, 4, 5):
         raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
-    outputs, inputs = _shape(tensor)[:2]
+    outputs, inputs = whole_shape(tensor)[:2]
     if outputs % groups:
         raise ValueError("dim 0 must be divisible by groups")
-    values = np.zeros(_shape(tensor))
-    centre = tuple(n // 2 for n in _shape(tensor)[2:])
+    values = np.zeros(whole_shape(tensor))
+    centre = tuple(n // 2 for n in whole_shape(tensor)[2:])
     for group in range(groups):
         for i in range(min(outputs // groups, inputs)):
             values[(group * (outputs // groups) + i, i, *centre)] = 1.0
@@ -107,7 +102,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     """Fill a matrix from N(0, std^2), with the fraction `sparsity` of each column set to zero."""
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    rows, columns = _shape(tensor)
+    rows, columns = whole_shape(tensor)
     source = _numpy(generator)
     values = source.standard_normal((rows, columns)) * std
     for column in range(columns):
@@ -135,8 +130,8 @@ def fans(tensor: Tensor) -> tuple[int, int]:
     """Number of inputs and outputs of one unit of a weight `[out, in, *kernel]`."""
     if tensor.ndim < 2:
         raise ValueError("fan in and fan out need a tensor with at least 2 dimensions")
-    receptive = math.prod(_shape(tensor)[2:])
-    return _shape(tensor)[1] * receptive, _shape(tensor)[0] * receptive
+    receptive = math.prod(whole_shape(tensor)[2:])
+    return whole_shape(tensor)[1] * receptive, whole_shape(tensor)[0] * receptive
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -182,8 +177,8 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """Fill with a (semi) orthogonal matrix over the first axis, times `gain` (Saxe et al., 2013)."""
-    rows, columns = _shape(tensor)[0], math.prod(_shape(tensor)[1:])
+    rows, columns = whole_shape(tensor)[0], math.prod(whole_shape(tensor)[1:])
     flat = _numpy(generator).standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(flat)
     q = q * np.sign(np.diag(r))
-    return _fill(tensor, gain * (q.T if rows < columns else q).reshape(_shape(tensor)))
+    return _fill(tensor, gain * (q.T if rows < columns else q).reshape(whole_shape(tensor)))

@@ -12,6 +12,7 @@ import numpy as np
 from mindspore import Tensor
 
 from .tied_weights import untie
+from .whole import own_values, whole_shape
 
 logger = logging.getLogger(__name__)
 _OLD_NAMES = (
@@ -47,19 +48,19 @@ def load_state(model: Any, state: dict[str, Tensor], ignore_mismatched_sizes: bo
     Raises:
         RuntimeError: shapes differ.
     """
-    expected = dict(model.state_dict())
+    expected = dict(model.state_dict(keep_vars=True))
     renamed = {_renamed(name, model.base_model_prefix, expected): value for name, value in state.items()}
     _untie_different(model, renamed)
-    expected = dict(model.state_dict())
+    expected = dict(model.state_dict(keep_vars=True))
     mismatched = []
     for name, value in renamed.items():
         target = expected.get(name)
         if target is None:
             continue
-        if tuple(value.shape) != tuple(target.shape):
-            mismatched.append((name, tuple(value.shape), tuple(target.shape)))
+        if tuple(value.shape) != whole_shape(target):
+            mismatched.append((name, tuple(value.shape), whole_shape(target)))
         else:
-            target.assign_value(value.astype(target.dtype))
+            target.assign_value(own_values(target, value))
     # Names of one parameter are all there when one of them is.
     loaded = {id(expected[name]) for name in renamed if name in expected}
     missing = {name for name, value in expected.items() if id(value) not in loaded}

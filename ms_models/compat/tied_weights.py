@@ -9,6 +9,8 @@ from typing import Any
 
 from mindspore import Parameter
 
+from .whole import whole_shape
+
 
 def tied_names(model: Any) -> dict[str, str]:
     """Target by source name, both in full, for this model without those inside it; empty if the config ties nothing.
@@ -54,7 +56,7 @@ def tie(model: Any, target: str, source: str) -> None:
     parameter = model.get_parameter(source)
     setattr(parent, name, parameter)
     if getattr(parent, "out_features", None) is not None and name == "weight":
-        parent.out_features = parameter.shape[0]
+        parent.out_features = whole_shape(parameter)[0]
 
 
 def untie(model: Any, target: str) -> None:

@@ -63,13 +63,6 @@ class Piece:
         pieces = np.split(gather_from_group(wide, self.group, self.axis).asnumpy(), self.group.size, self.axis)
         return Tensor(self.join(pieces)).astype(local.dtype)
 
-    def share(self, whole: Tensor) -> Tensor:
-        """This rank's share of a whole tensor."""
-        if self.group.size == 1:
-            return whole
-        wide = whole.astype(ms.float32) if whole.dtype == ms.bfloat16 else whole
-        return Tensor(self.take(wide.asnumpy())).astype(whole.dtype)
-
     def _shares(self) -> list[int]:
         return [-(-part // self.group.size) for part in self.parts]
 

@@ -7,7 +7,7 @@ One rank computes what the uncut layer computes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mindspore import Parameter, Tensor, nn, ops
@@ -16,6 +16,7 @@ from ms_models.compat import init
 from ms_models.compat.layers import Embedding, Linear
 from ms_models.compat.module import Module
 from ms_models.compat.products import linear
+from ms_models.compat.whole import own_values
 from ms_models.parallel import vocabulary
 from ms_models.parallel.collectives import CopyToGroup, GatherFromGroup, ReduceFromGroup
 from ms_models.parallel.current import local, share_of, tensor_parallel_group
@@ -38,20 +39,33 @@ class EnterParallel(nn.Cell):
         return x
 
 
+def _gathered(parameter: Parameter, earlier: Iterable[Any]) -> Tensor:
+    """The whole of a parameter; one that has two names is gathered once and stays one tensor."""
+    for value in earlier:
+        if getattr(value, "whole_of", None) is parameter:
+            return value
+    whole = parameter.piece.whole(parameter)
+    if whole is not parameter:
+        whole.whole_of = parameter
+    return whole
+
+
 class _WholeState(Module):
     """A layer whose state is that of the whole layer, whoever asks."""
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        if keep_vars:
+            return  # the parameters themselves are wanted
         for name, parameter in self._params.items():
             if parameter is not None and hasattr(parameter, "piece"):
-                destination[prefix + name] = parameter.piece.whole(parameter)
+                destination[prefix + name] = _gathered(parameter, destination.values())
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for name, parameter in self._params.items():
             given = state_dict.get(prefix + name)
             if given is not None and tuple(given.shape) == getattr(getattr(parameter, "piece", None), "shape", None):
-                state_dict[prefix + name] = parameter.piece.share(given)
+                state_dict[prefix + name] = own_values(parameter, given)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -75,14 +75,14 @@ def reference(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     try:
         torch.manual_seed(3)
         module = importlib.import_module(job["module"])
-        model = eval(job["build"], vars(module))  # noqa: S307
+        model = eval(job["build"], vars(module))
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn(parameter.shape) * 0.1)  # no two heads and no two norms are alike
         np.savez(folder / "weights.npz", **{n: v.numpy() for n, v in model.state_dict().items()})
         model.train(job.get("training", True))
         for call in job.get("before", ()):
-            eval(call, {"model": model})  # noqa: S307
+            eval(call, {"model": model})
         inputs = [torch.tensor(v) if isinstance(v, list) else v for v in job["inputs"]]
         with torch.set_grad_enabled(job.get("gradients", True)):
             out = model(*inputs)

@@ -14,6 +14,8 @@ from migrate.code.symbols import ClassInfo, FunctionInfo
 from migrate.code.walk import walk
 
 LINEAR, EMBEDDING = "torch.nn.Linear", "torch.nn.Embedding"
+EMBEDDING_SETTERS = ("set_input_embeddings", "set_output_embeddings")
+"""transformers' methods that every model has; a program that calls them brings layers of its own."""
 SIGNATURES = {
     LINEAR: ("in_features", "out_features", "bias", "device", "dtype"),
     EMBEDDING: ("num_embeddings", "embedding_dim", "padding_idx"),
@@ -104,6 +106,8 @@ def _class_layers(info: ClassInfo, file: FileAnalysis) -> ClassLayers:
             if not isinstance(target, cst.Attribute) or not _is_self(target.value):
                 continue
             name = target.attr.value
+            if method.node.name.value in EMBEDDING_SETTERS:
+                continue
             counts[name] = counts.get(name, 0) + 1
             if method is found.init and value is not None:
                 found.definitions[name] = value

@@ -11,7 +11,7 @@ from migrate.code.analysis import FileAnalysis
 from migrate.code.context import code_of
 from migrate.code.shard.layers import Inventory
 from migrate.code.shard.values import LayerRef
-from migrate.code.walk import children
+from migrate.code.walk import children, walk
 
 _HARMLESS = frozenset(
     {"in_features", "out_features", "num_embeddings", "embedding_dim", "padding_idx", "reset_parameters"}
@@ -52,6 +52,10 @@ class WeightUses:
         self._uses: dict[str, list[Use]] = {name: [] for name in names}
         for file in inventory.analysis.files.values():
             self._collect(file, file.tree, (), file.source.module)
+        self._indexed: list[tuple[str, str, frozenset[str]]] = []
+        """Rows of weights of modules that nobody names: place, index, kinds of the modules if they are known."""
+        for file in inventory.analysis.files.values():
+            self._collect_rows(file)
         self.ties = self._ties()
 
     def _collect(self, file: FileAnalysis, node: cst.CSTNode, parents: tuple[cst.CSTNode, ...], path: str) -> None:
@@ -61,6 +65,23 @@ class WeightUses:
             self._uses[node.attr.value].append(Use(file, path, parents, node))
         for child in children(node):
             self._collect(file, child, (node, *parents[:4]), path)
+
+    def _collect_rows(self, file: FileAnalysis) -> None:
+        for node in walk(file.tree):
+            if not isinstance(node, cst.Subscript):
+                continue
+            weight = node.value
+            if isinstance(weight, cst.Attribute) and weight.attr.value == "data":
+                weight = weight.value
+            if isinstance(weight, cst.Attribute) and weight.attr.value == "weight":
+                holder = weight.value
+                if isinstance(holder, cst.Attribute) and holder.attr.value in self._uses:
+                    continue  # a layer by its name, see `reason`
+                kind = file.types.of(holder)
+                known = kind.kind == "object" and bool(kind.name)
+                index = code_of(node.slice[0].slice) if len(node.slice) == 1 else ""
+                kinds = frozenset(kind.name.split("|")) if known else frozenset[str]()
+                self._indexed.append((f"{file.source.path}:{file.line(node)}", index, kinds))
 
     def of(self, ref: LayerRef) -> list[Use]:
         """Uses that may be those of a layer: the object is of its class, or nobody knows of which."""
@@ -87,6 +108,16 @@ class WeightUses:
                         return f"{use.place} uses the {name} of {ref.attribute} itself"
                 elif name not in _HARMLESS:
                     return f"{use.place} uses {ref.attribute}.{name}"
+        return self._rows_changed(ref)
+
+    def _rows_changed(self, ref: LayerRef) -> str | None:
+        """`module.weight.data[module.padding_idx] = 0` on any modules: rows have other numbers when cut."""
+        layer = self.inventory.of(ref)
+        for place, index, kinds in self._indexed:
+            if index.endswith("padding_idx") and "padding_idx" not in (layer.arguments or {}):
+                continue
+            if not kinds or layer.kind in kinds:
+                return f"{place} uses single rows of the weights of modules"
         return None
 
     def _weight_is_left_alone(self, use: Use) -> bool:
