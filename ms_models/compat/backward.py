@@ -64,7 +64,11 @@ class Gradient:
         key = tuple(map(id, parameters))
         if self._function is None or key != self._key:
             self._key, self._function = key, ms.value_and_grad(self._loss_alone, None, parameters)
-        loss, gradients = self._function(*args, **kwargs)
+        try:
+            loss, gradients = self._function(*args, **kwargs)
+        except Exception:
+            _pynative_executor.clear_res()  # or the next gradient is taken for the gradient of this one, left open
+            raise
         rest, self._rest = self._rest, None
         return loss if rest is None else (loss, *rest), gradients
 

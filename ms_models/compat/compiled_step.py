@@ -16,8 +16,8 @@ from typing import Any
 import mindspore as ms
 from mindspore import Parameter, Tensor
 
-from .step_record import recording
-from .step_state import StepState
+from .step_record import recorded_part, recording
+from .step_state import StepState, Walk
 from .step_watch import program_line, watching
 
 LIMIT = 8
@@ -49,41 +49,46 @@ class CompiledGradient:
         """`(result of forward, gradients of the parameters)`."""
         if self.refused is not None:
             return self._eager(parameters, args, kwargs)
-        key, tensors = self.state.read((args, kwargs))
-        key = (*key, tuple(map(id, parameters)))
+        state = self.state.read((args, kwargs))
+        key = (*state.key, tuple(map(id, parameters)))
         if key not in self.graphs:
-            return self._first(key, tensors, parameters, args, kwargs)
+            return self._first(key, state, parameters, args, kwargs)
         graph = self.graphs[key]
         if isinstance(graph, bool):
             if self._full():
                 return self._eager(parameters, args, kwargs)
             try:
-                self.graphs[key] = graph = _Graph(self.forward, parameters, tensors, args, kwargs, graph)
-                return graph(tensors)
+                self.graphs[key] = graph = _Graph(self.forward, parameters, state, args, kwargs, graph)
+                return graph(state)
             except Exception as error:  # noqa: BLE001  (whatever the compiler cannot do runs eagerly, and is said)
                 self._refuse(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
                 return self._eager(parameters, args, kwargs)
-        return graph(tensors)
+        return graph(state)
 
     def _first(
         self,
         key: tuple[Any, ...],
-        tensors: list[Tensor],
+        state: Walk,
         parameters: list[Parameter],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
+        places = [(id(place), name) for place, name in state.buffers]
+        buffers = set(map(id, state.held()))
         with watching() as found:
             result = self._eager(parameters, args, kwargs)
-        after, left = self.state.read((args, kwargs))
+        after = self.state.read((args, kwargs))
+        moved = {id(old) for old, new in zip(state.tensors, after.tensors, strict=False) if old is not new} - buffers
+        same_places = places == [(id(place), name) for place, name in after.buffers]
         if found:
             self._refuse(found[0])
-        elif (*after, tuple(map(id, parameters))) != key or list(map(id, left)) != list(map(id, tensors)):
+        elif after.key != state.key or moved or not same_places:
             self._refuse(f"{self._place()}: it changes attributes or containers that it reads")
         elif len(self.graphs) < 8 * LIMIT:
             leaves: list[Tensor] = []
             _flatten(result[0], leaves)
-            self.graphs[key] = len(leaves) > 1
+            replaced = any(id(value) not in buffers for value in after.held())
+            self.graphs[key] = len(leaves) > 1 or replaced
         else:
             self._full(all_keys=True)
         return result
@@ -116,28 +121,38 @@ class _Graph:
         self,
         forward: Callable[..., Any],
         parameters: list[Parameter],
-        tensors: list[Tensor],
+        state: Walk,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         has_more: bool,
     ) -> None:
         structure: list[Any] = []
+        replaced: list[int] = []
+        before = state.held()
 
         def recorded(*_: Tensor) -> Any:
             # The inputs are the very objects that `forward` finds in its arguments, its closure and the modules.
-            result = forward(*args, **kwargs)
             leaves: list[Tensor] = []
-            structure[:] = [_flatten(result, leaves)]
+            with recorded_part():
+                structure[:] = [_flatten(forward(*args, **kwargs), leaves)]
+            after = state.held()
+            replaced[:] = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new]
+            leaves += [after[i] for i in replaced]
             return tuple(leaves) if len(leaves) > 1 else leaves[0]
 
         _recorded.append(recorded)
-        self._structure = structure
+        self._structure, self._replaced = structure, replaced
         self._gradient = ms.value_and_grad(ms.jit(recorded, capture_mode="trace"), None, parameters, has_aux=has_more)
 
-    def __call__(self, tensors: list[Tensor]) -> Any:
+    def __call__(self, state: Walk) -> Any:
         with recording():
-            leaves, gradients = self._gradient(*tensors)
-        return _rebuild(self._structure[0], iter(leaves if isinstance(leaves, tuple) else (leaves,))), gradients
+            found, gradients = self._gradient(*state.tensors)
+        leaves = iter(found if isinstance(found, tuple) else (found,))
+        result = _rebuild(self._structure[0], leaves)
+        for number in self._replaced:
+            place, name = state.buffers[number]
+            place[name] = next(leaves)
+        return result, gradients
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,12 +21,16 @@ class _Recorder(jit_trace.TraceJitContext):
         return prim_res, [__file__], [1], args
 
     def run_op(self, prim: Any, prim_res: Any, *args: Any) -> Any:
-        if not isinstance(prim_res, Tensor | tuple | list):
-            return prim_res  # a question about types or shapes: no value of the graph
+        if not _holds_tensor(prim_res):
+            return prim_res  # the answer to a question about types or shapes: no value of the graph
         if prim.name == "Stack":  # its gradient needs the number of tensors, which only the other capture mode sets
             prim = ops.Stack(prim.axis)
             prim.add_prim_attr("num", len(args[0]))
         return super().run_op(prim, prim_res, *args)
+
+
+def _holds_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, tuple | list) and any(map(_holds_tensor, value)))
 
 
 _recorder = _Recorder()
@@ -40,18 +44,19 @@ def recording() -> Iterator[None]:
     jit_trace._get_caller_lines = lambda: ([__file__], [1])
     try:
         yield
-    except BaseException:
-        _abandon()
-        raise
     finally:
+        jit_trace._using_trace = False  # which an exception leaves on
+        jit_trace.set_jit_context(None)
+        _recorder.compiled = False
         jit_trace._trace_jit_context, jit_trace._get_caller_lines = own, lines
 
 
-def _abandon() -> None:
-    """Ends a recording in which something raised; without this, the process could not record again."""
-    if jit_trace._using_trace:
+@contextlib.contextmanager
+def recorded_part() -> Iterator[None]:
+    """Around the code that is recorded: an exception ends the recording, or the process could not record again."""
+    try:
+        yield
+    except BaseException:
         with contextlib.suppress(Exception):  # the graph is thrown away, whatever it is
             jit_trace._jit_trace_end(Tensor(0.0, ms.float32))
-        jit_trace._using_trace = False
-        jit_trace.set_jit_context(None)
-        _recorder.compiled = False
+        raise

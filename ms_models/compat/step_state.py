@@ -32,29 +32,42 @@ class StepState:
             size = len(self._names)
             self.read()
 
-    def read(self, arguments: Any = ()) -> tuple[tuple[Any, ...], list[Tensor]]:
-        """The key, and the tensors in the order in which they were found, each once."""
-        walk = _Walk(self._names)
+    def read(self, arguments: Any = ()) -> Walk:
+        """The state at this moment, with that of the arguments."""
+        walk = Walk(self._names)
         walk.value(arguments)
         for function in self._functions:
             walk.function(function)
         for item in self._objects:
             walk.value(item)
-        return tuple(walk.key), list(walk.tensors.values())
+        return walk
 
 
-class _Walk:
+class Walk:
+    """One walk through the state."""
+
     def __init__(self, names: set[str]) -> None:
         self.names = names
         self.key: list[Any] = []
-        self.tensors: dict[int, Tensor] = {}
+        self.buffers: list[tuple[dict[str, Any], str]] = []
+        """Where the buffers of modules are kept: a forward pass may put others in their place."""
+        self._tensors: dict[int, Tensor] = {}
         self._numbers: dict[int, int] = {}
         self._seen: dict[int, tuple[int, Any]] = {}
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that was found, once, in order."""
+        return list(self._tensors.values())
+
+    def held(self) -> list[Any]:
+        """The present contents of the places of buffers."""
+        return [place[name] for place, name in self.buffers]
 
     def value(self, value: Any) -> None:
         if isinstance(value, Tensor):
             number = self._numbers.setdefault(id(value), len(self._numbers))
-            self.tensors[id(value)] = value
+            self._tensors[id(value)] = value
             trainable = isinstance(value, Parameter) and value.requires_grad
             self.key.append((number, value.shape, str(value.dtype), trainable))
         elif isinstance(value, _PLAIN):
@@ -106,8 +119,10 @@ class _Walk:
         for name, item in list(getattr(value, "__dict__", {}).items()):
             if name in ("_params", "_cells", "_buffers") and is_cell:
                 self.key.append((name, tuple(item)))
-                for part in list(item.values()):
+                for key, part in list(item.items()):
                     self.value(part)
+                    if name == "_buffers" and isinstance(part, Tensor):
+                        self.buffers.append((item, key))
             elif is_cell and name == "_forward_hook":
                 self.key.append(tuple(item))
             elif name in self.names and not (is_cell and name in _CELL_INTERNALS):
