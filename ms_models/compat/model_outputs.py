@@ -170,6 +170,13 @@ Seq2SeqQuestionAnsweringModelOutput = _output(
     "Seq2SeqQuestionAnsweringModelOutput", f"loss start_logits end_logits {_BOTH}"
 )
 ImageClassifierOutput = _output("ImageClassifierOutput", f"loss logits {_STATES}")
+_OF_MEDIA = "image_outputs video_outputs audio_outputs"
+MultimodalBaseModelOutputWithPast = _output(
+    "MultimodalBaseModelOutputWithPast", f"last_hidden_state cache {_STATES} {_OF_MEDIA}"
+)
+MultimodalCausalLMOutputWithPast = _output(
+    "MultimodalCausalLMOutputWithPast", f"loss logits cache {_STATES} {_OF_MEDIA}"
+)
 # What `generate` returns with `return_dict_in_generate`.
 GenerateDecoderOnlyOutput = _output(
     "GenerateDecoderOnlyOutput", "sequences scores logits attentions hidden_states cache"

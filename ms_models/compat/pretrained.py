@@ -21,6 +21,7 @@ from .embedding_access import EmbeddingAccess
 from .initial_weights import default_init, initialize
 from .model_losses import LOSS_MAPPING
 from .module import Module
+from .padding_warning import PaddingWarning
 from .pretrained_files import config_dtype, read_weights, weight_files, write_weights
 from .pretrained_loading import cast, load_state
 from .tied_weights import tie, tied_names, without_aliases
@@ -40,7 +41,7 @@ _REFUSED = (
 )  # fmt: skip
 
 
-class PreTrainedModel(EmbeddingAccess, Module):
+class PreTrainedModel(EmbeddingAccess, PaddingWarning, Module):
     """Base class of models; a class of the repository says what the modules are and how they are called."""
 
     config_class: Any = None

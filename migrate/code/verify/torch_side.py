@@ -55,6 +55,8 @@ class Torch:
             for name, parameter in module.named_parameters():
                 if parameter.is_floating_point():
                     noise = generator(f"weight {name}").standard_normal(tuple(parameter.shape)) * PERTURBATION
+                    if parameter.isnan().any():  # memory that the module leaves to its owner; torch fills it with NaN
+                        parameter.copy_(self.torch.from_numpy(np.asarray(noise)).to(parameter.dtype) / PERTURBATION)
                     parameter.add_(self.torch.from_numpy(np.asarray(noise)).to(parameter.dtype))
         # Copies: training changes the parameters, and tied ones share memory, which the file format refuses.
         return {
