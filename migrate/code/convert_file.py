@@ -15,9 +15,11 @@ from migrate.code.passes.complex_products import ComplexProducts
 from migrate.code.passes.devices import Devices
 from migrate.code.passes.dynamic import Dynamic
 from migrate.code.passes.einops_imports import EinopsImports
+from migrate.code.passes.executed_texts import ExecutedTexts
 from migrate.code.passes.formats import Formats
 from migrate.code.passes.inplace import InPlace
 from migrate.code.passes.leftovers import Leftovers
+from migrate.code.passes.members import Members
 from migrate.code.passes.names import Names
 from migrate.code.passes.runtime_checks import RuntimeChecks
 from migrate.code.passes.shared_writes import SharedWrites
@@ -42,6 +44,8 @@ PASSES: tuple[type[Pass], ...] = (
     Formats,
     ComplexProducts,
     RuntimeChecks,
+    ExecutedTexts,
+    Members,
     Names,
     TransformersImports,
     Leftovers,

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from mappings.api import ApiTable
+from mappings.api import ApiTable, known_names
 from migrate.code.symbols import FunctionInfo, Symbols
 
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, np.ndarray, np.generic)
@@ -36,6 +36,12 @@ def used_as_tensor(name: str, function: FunctionInfo, symbols: Symbols) -> bool:
     """Whether a function calls on a name a method that only tensors have; the caller asks about its parameters."""
     methods = function.methods_called.get(name, frozenset())
     return not methods & _CONTAINER_METHODS and any(only_tensors_have(method, symbols) for method in methods)
+
+
+def used_as_other(name: str, function: FunctionInfo) -> bool:
+    """Whether a function takes an attribute of a name that no tensor has: `batch.input_ids`."""
+    read = function.attributes_read.get(name, frozenset())
+    return any(not a.startswith("_") and f"torch.Tensor.{a}" not in known_names() for a in read)
 
 
 def used_as_container(name: str, function: FunctionInfo) -> bool:

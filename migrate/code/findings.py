@@ -88,6 +88,18 @@ CODES: dict[str, Code] = {
         "Replace torch by mindspore==2.10.* and numpy by numpy>=1.26,<2.",
         "dependency on torch stays",
     ),
+    "M116": Code(
+        Severity.NOTE,
+        "A text that is made at run time is executed; names of torch in it would not be converted.",
+        "Nothing to do, unless the text names torch.",
+        "text executed at run time",
+    ),
+    "M117": Code(
+        Severity.WARNING,
+        "The program replaces a function of torch; the converted layers do not look it up there.",
+        "Give the layers what they need directly, or replace the function in the helper.",
+        "replaced function of torch",
+    ),
     # types
     "M120": Code(
         Severity.WARNING,
@@ -131,7 +143,7 @@ CODES: dict[str, Code] = {
     ),
     "M304": Code(
         Severity.WARNING,
-        "Writes through reshaped or transposed views lose their gradient; rows taken before a write stay what they were.",
+        "Writes through reshaped or transposed views lose their gradient; rows taken before a write do not change.",
         "Write into the original by index, take rows after the write, or compute a new tensor, e.g. with where.",
         "write through a view",
     ),
@@ -144,8 +156,8 @@ CODES: dict[str, Code] = {
     # training
     "M402": Code(
         Severity.NOTE,
-        "The gradients are computed by a function made once; it runs eagerly (PyNative).",
-        "Nothing to do. Compile it with mindspore.jit when the forward part has no host read-backs.",
+        "The gradients are computed by a function made once, which runs eagerly until a compared run allows a graph.",
+        "Nothing to do. To compile it, name a program in the recipes of --modules (docs/code.md, Compiled steps).",
         "gradients by a function",
     ),
     "M403": Code(

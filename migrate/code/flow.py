@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import libcst as cst
 import libcst.matchers as m
 
-from migrate.code.evidence import used_as_container, used_as_tensor
+from migrate.code.evidence import used_as_container, used_as_other, used_as_tensor
 from migrate.code.infer import Inference, bind_target
 from migrate.code.infer_calls import Env
 from migrate.code.resolve import Resolver
@@ -115,7 +115,8 @@ class _Walker:
             if self.facts.settled and found in (None, NONE, PENDING, UNKNOWN):
                 name = parameter.name.value
                 # What goes through a module is a tensor unless its use says otherwise.
-                if (is_forward and not used_as_container(name, info)) or (
+                other = used_as_container(name, info) or used_as_other(name, info)
+                if (is_forward and not other) or (
                     self.resolver.source.imports_torch and used_as_tensor(name, info, self.symbols)
                 ):
                     found = TENSOR

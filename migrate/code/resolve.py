@@ -59,6 +59,11 @@ class Resolver:
         name = self.qualified(node)
         return name if name is not None and (name == "torch" or name.startswith("torch.")) else None
 
+    @property
+    def imports(self) -> Mapping[str, str]:
+        """What the import statements of the file bind: local name -> absolute dotted name."""
+        return self._symbols[self.source.module].imports
+
     def is_alias(self, node: cst.CSTNode) -> bool:
         """Whether a name stands for what another name means in this file: `Tensor` after `Tensor = torch.Tensor`."""
         return (

@@ -102,6 +102,12 @@ CHANGES: dict[str, Code] = {
         "statement without effect",
         LineStatus.EXACT,
     ),
+    "C211": Code(
+        Severity.NOTE,
+        "torch changes the tensor itself, which something else holds as well; so does an assignment to its elements.",
+        _COMPARE,
+        "augmented assignment to a shared tensor",
+    ),
     # imports
     "C301": Code(
         Severity.NOTE,

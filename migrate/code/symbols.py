@@ -54,6 +54,15 @@ class FunctionInfo:
                 called.setdefault(function.value.value, set()).add(function.attr.value)
         return called
 
+    @functools.cached_property
+    def attributes_read(self) -> Mapping[str, Set[str]]:
+        """Attributes, methods included, that the body takes of plain names."""
+        read: dict[str, set[str]] = {}
+        for node in walk(self.node.body, skip=(cst.FunctionDef,)):
+            if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
+                read.setdefault(node.value.value, set()).add(node.attr.value)
+        return read
+
     @property
     def is_property(self) -> bool:
         return bool({"builtins.property", "functools.cached_property"} & self.decorators)

@@ -45,6 +45,10 @@ class Module(nn.Cell):
         super().__init__(*args, **kwargs)
         self.set_train(True)
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """`construct` by torch's name, for callers that do not know that the object is a module; hooks do not run."""
+        return self.construct(*args, **kwargs)
+
     def __setattr__(self, name: str, value: Any) -> None:
         buffers = self.__dict__.get("_buffers")
         if buffers is not None and name in buffers and isinstance(value, Tensor) and not isinstance(value, Parameter):

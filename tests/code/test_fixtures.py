@@ -57,6 +57,8 @@ def test_every_pass_has_fixtures() -> None:
         "devices",
         "inplace",
         "shared_writes",
+        "members",
+        "executed_texts",
         "training",
         "imports",
         "third_party",

@@ -45,6 +45,9 @@ _CONSTANTS = frozenset(
 class SharedWrites(Pass):
     """Augmented assignments and element assignments of tensors."""
 
+    rule = "C211"
+    enters = (cst.Module,)
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._flows = Flows(context)
