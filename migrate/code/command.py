@@ -15,6 +15,7 @@ from migrate.code.analysis import Analysis, analyse
 from migrate.code.context import Counts
 from migrate.code.convert_file import Converted, convert_file
 from migrate.code.dependencies import convert_dependencies, imported_names, may_declare
+from migrate.code.execution import COMPILED, Step, as_facts, find_steps, judged, switched_on
 from migrate.code.findings import finding
 from migrate.code.line_records import unread_lines
 from migrate.code.migration_notes import migration_notes
@@ -24,6 +25,7 @@ from migrate.code.shard.decide import Sharding, decide
 from migrate.code.shard.table import sharding_rows
 from migrate.code.verify.imports import import_modules
 from migrate.code.verify.modules import TOLERANCES, Outcome, compare_modules
+from migrate.code.verify.programs import Program, compare_steps, read_programs
 from migrate.code.verify.recipes import Recipe, read_recipes
 from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
@@ -85,6 +87,7 @@ def convert(
     if target not in TARGETS:
         raise UserError(f"target {target!r} is unknown; use one of {', '.join(TARGETS)}")
     recipes = [] if modules is None else read_recipes(modules)
+    programs = [] if modules is None else read_programs(modules)
     if repo.is_dir():
         check_output(repo, out, force)
     work = _work(repo, target, track, shard)
@@ -93,11 +96,13 @@ def convert(
     texts[PurePosixPath(MARKER)] = migration_notes(report).encode()
     texts[PurePosixPath(REPORT)] = report.to_json().encode()
     write_tree(work.analysis.project, out, texts, work.helpers)
-    if verify or recipes:
+    if verify or recipes or programs:
         _verify(report, work, out, track)
         if recipes:
             outcomes = compare_modules(repo, out, recipes, torch_python=torch_python, track=track)
             _compared(report, recipes, outcomes)
+        if programs:
+            _compile_steps(report, work, programs, out, track)
         (out / REPORT).write_text(report.to_json(), encoding="utf-8")
         (out / MARKER).write_text(migration_notes(report), encoding="utf-8")
     if page is not None:
@@ -220,6 +225,8 @@ def _report(command: str, repo: Path, work: _Work) -> Report:
         "seconds": round(work.seconds, 3),
     }
     report.rules = rules.used([*(f.code for f in report.findings), *(n.code for f in report.files for n in f.lines)])
+    if steps := _steps(work):
+        report.facts["execution"] = as_facts(steps)
     if work.sharding is not None:
         report.facts["sharding"] = sharding_rows(work.sharding)
     everything = work.compiled == len(work.analysis.project.sources)
@@ -249,6 +256,34 @@ def _verify(report: Report, work: _Work, out: Path, track: Tracker) -> None:
         )
     )
     report.facts["modules_imported"] = len(results) - len(failed)
+
+
+def _steps(work: _Work) -> list[Step]:
+    """The training steps of the output."""
+    sources = [source for source in work.analysis.project.sources if source.path in work.texts]
+    texts = ((str(source.path), work.texts[source.path].decode(source.encoding)) for source in sources)
+    return find_steps(texts, work.findings)
+
+
+def _compile_steps(report: Report, work: _Work, programs: list[Program], out: Path, track: Tracker) -> None:
+    """Runs the programs, and switches the steps to graphs whose results agree with the eager ones."""
+    steps = judged(_steps(work), compare_steps(out, programs, _steps(work), track=track))
+    report.facts["execution"] = as_facts(steps)
+    compiled = [step for step in steps if step.mode == COMPILED]
+    for source in work.changed:
+        if mine := [step.function_line for step in compiled if step.file == str(source.path)]:
+            text = switched_on(work.texts[source.path].decode(source.encoding), mine)
+            work.texts[source.path] = text.encode(source.encoding)
+            (out / source.path).write_bytes(work.texts[source.path])
+    differ = [step for step in steps if "differ" in step.reason]
+    report.stages.append(
+        Stage(
+            "training steps as graphs",
+            Verdict.FAIL if differ else Verdict.PASS if compiled else Verdict.SKIPPED,
+            f"{len(compiled)} of {len(steps)} training steps are compiled",
+            compared=len(steps),
+        )
+    )
 
 
 def _compared(report: Report, recipes: list[Recipe], outcomes: list[Outcome]) -> None:

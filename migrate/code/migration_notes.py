@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from migrate.code.execution import execution_notes
 from migrate.code.rules import RULES
 from migrate.code.shard.table import sharding_notes
 from migrate.report import LineStatus, Report, Severity, count_lines, line_summary
@@ -33,6 +34,8 @@ def migration_notes(report: Report) -> str:
     lines += _status(report)
     if "sharding" in facts:
         lines += sharding_notes(facts["sharding"])
+    if facts.get("execution"):
+        lines += execution_notes(facts["execution"])
     lines += ["", "## What is left", ""]
     open_findings = [f for f in report.findings if f.severity is not Severity.NOTE]
     if not open_findings:

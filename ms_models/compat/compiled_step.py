@@ -86,7 +86,7 @@ class CompiledGradient:
             self._refuse(f"{self._place()}: it changes attributes or containers that it reads")
         elif len(self.graphs) < 8 * LIMIT:
             leaves: list[Tensor] = []
-            _flatten(result[0], leaves)
+            flatten(result[0], leaves)
             replaced = any(id(value) not in buffers for value in after.held())
             self.graphs[key] = len(leaves) > 1 or replaced
         else:
@@ -134,7 +134,7 @@ class _Graph:
             # The inputs are the very objects that `forward` finds in its arguments, its closure and the modules.
             leaves: list[Tensor] = []
             with recorded_part():
-                structure[:] = [_flatten(forward(*args, **kwargs), leaves)]
+                structure[:] = [flatten(forward(*args, **kwargs), leaves)]
             after = state.held()
             replaced[:] = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new]
             leaves += [after[i] for i in replaced]
@@ -160,20 +160,20 @@ class _Leaf:
     """Place of a tensor in a result."""
 
 
-def _flatten(value: Any, leaves: list[Tensor]) -> Any:
+def flatten(value: Any, leaves: list[Tensor]) -> Any:
     """The same value with `_Leaf` for tensors, which go to `leaves`."""
     if isinstance(value, Tensor):
         leaves.append(value)
         return _Leaf()
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_flatten(item, leaves) for item in value))
+        return type(value)(*(flatten(item, leaves) for item in value))
     if type(value) in (tuple, list):
-        return type(value)(_flatten(item, leaves) for item in value)
+        return type(value)(flatten(item, leaves) for item in value)
     if type(value) is dict:
-        return {key: _flatten(item, leaves) for key, item in value.items()}
+        return {key: flatten(item, leaves) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if field.init]
-        return _Fields(value, {name: _flatten(getattr(value, name), leaves) for name in names})
+        return _Fields(value, {name: flatten(getattr(value, name), leaves) for name in names})
     if isinstance(value, int | float | str | bool | type(None)):
         return value
     raise TypeError(f"a result of type {type(value).__name__} cannot leave a graph")

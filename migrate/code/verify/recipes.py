@@ -89,6 +89,8 @@ def read_recipes(path: Path) -> list[Recipe]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
     entries = body.get("modules") if isinstance(body, Mapping) else None
+    if entries is None and isinstance(body, Mapping) and body.get("programs"):
+        return []
     if not isinstance(entries, list) or not entries:
         raise UserError(f"{path}: expected a list under `modules`; see docs/code.md")
     recipes = [_recipe(entry, f"{path}: modules[{i}]") for i, entry in enumerate(entries)]

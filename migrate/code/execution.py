@@ -1,0 +1,135 @@
+"""Training steps of the converted code: where they are, and the switch that makes one run as a graph."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from migrate.report import Finding
+
+EAGER, COMPILED, POSSIBLE = "eager", "compiled", "may be compiled"
+_MAKER, _TAPE = "backward_of", "M403"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A `loss.backward()` of the repository and what became of it."""
+
+    file: str
+    line: int
+    """Of `backward()`, in the repository."""
+    mode: str
+    reason: str = ""
+    """Why it stays eager, or what would let it be compiled."""
+    function_line: int = 0
+    """Of the function that computes the loss, in the output; 0 without one."""
+
+
+def find_steps(texts: Iterable[tuple[str, str]], findings: Sequence[Finding]) -> list[Step]:
+    """The steps that the findings M402 and M403 tell of.
+
+    Args:
+        texts: path and converted text of every file.
+        findings: of the conversion.
+    """
+    steps: list[Step] = []
+    for file, text in texts:
+        mine = sorted((f for f in findings if f.file == file and f.line is not None), key=lambda f: f.line or 0)
+        for found in mine:
+            if found.code == _TAPE:
+                steps.append(Step(file, found.line or 0, EAGER, found.message))
+        made = [found for found in mine if found.code == "M402"]
+        if made:
+            calls = _calls(ast.parse(text))
+            for found, line in zip(made, calls, strict=False):
+                reason = "compare a run of it: a program in the recipes, with --modules"
+                steps.append(Step(file, found.line or 0, POSSIBLE, reason, line))
+    return sorted(steps, key=lambda step: (step.file, step.line))
+
+
+def judged(steps: Sequence[Step], outcomes: dict[tuple[str, int], str | None]) -> list[Step]:
+    """The steps after a comparison.
+
+    Args:
+        steps: of the conversion.
+        outcomes: by file and `function_line`: None where compiled and eager results agree, else why it stays eager.
+    """
+    result = []
+    for step in steps:
+        if step.function_line and (step.file, step.function_line) in outcomes:
+            reason = outcomes[step.file, step.function_line]
+            step = replace(step, mode=COMPILED if reason is None else EAGER, reason=reason or "")
+        elif step.function_line:
+            step = replace(step, reason="no program of the recipes reached it")
+        result.append(step)
+    return result
+
+
+def switched_on(text: str, function_lines: Iterable[int]) -> str:
+    """The text with `compiled=True` in the `backward_of` of these functions; a second time changes nothing."""
+    wanted = set(function_lines)
+    lines = text.splitlines(keepends=True)
+    places = [call for line, call in _makers(ast.parse(text)) if line in wanted and not call.keywords]
+    for call in sorted(places, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0), reverse=True):
+        assert call.end_lineno is not None and call.end_col_offset is not None
+        row = lines[call.end_lineno - 1].encode()
+        row = row[: call.end_col_offset - 1] + b", compiled=True" + row[call.end_col_offset - 1 :]
+        lines[call.end_lineno - 1] = row.decode()
+    return "".join(lines)
+
+
+def _makers(tree: ast.Module) -> list[tuple[int, ast.Call]]:
+    """Line of the function and call of every `name = backward_of(function, ...)` that follows its function."""
+    return [(function.lineno, call) for _, function, call in _pairs(tree)]
+
+
+def _pairs(tree: ast.Module) -> list[tuple[ast.Assign, ast.FunctionDef, ast.Call]]:
+    found = []
+    for node in ast.walk(tree):
+        for block in ("body", "orelse", "finalbody"):
+            statements = getattr(node, block, None)
+            if not isinstance(statements, list):
+                continue
+            for function, made in itertools.pairwise(statements):
+                if not (isinstance(function, ast.FunctionDef) and isinstance(made, ast.Assign)):
+                    continue
+                call = made.value
+                if not (isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == _MAKER and call.args):
+                    continue
+                if isinstance(call.args[0], ast.Name) and call.args[0].id == function.name:
+                    found.append((made, function, call))
+    return sorted(found, key=lambda item: item[0].lineno)
+
+
+def _calls(tree: ast.Module) -> list[int]:
+    """Line of the function behind each call of a gradient function, in the order of the calls."""
+    made = [(ast.unparse(assign.targets[0]), assign.lineno, function.lineno) for assign, function, _ in _pairs(tree)]
+    names = {name for name, _, _ in made}
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+    ]
+    lines = []
+    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+        before = [line for name, at, line in made if name == ast.unparse(call.func) and at < call.lineno]
+        if before:
+            lines.append(before[-1])
+    return lines
+
+
+def execution_notes(steps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The section of `MIGRATION.md`."""
+    lines = ["", "## Execution", "", "Training steps, and whether forward, loss and gradients run as one graph:", ""]
+    for step in steps:
+        reason = f": {step['reason']}" if step["reason"] else ""
+        lines.append(f"* `{step['file']}:{step['line']}` {step['mode']}{reason}")
+    return lines
+
+
+def as_facts(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """For `report.json`."""
+    return [asdict(step) for step in steps]
