@@ -1,4 +1,6 @@
-"""Imports of torch that stay because something was not converted: a file has to be importable without torch.
+"""Imports of torch, or of packages around torch, that stay because something was not converted.
+
+A file has to be importable without torch:
 
     import torch                                  try:
                                                       import torch
@@ -14,13 +16,14 @@ import libcst as cst
 
 from migrate.code.context import FileContext
 from migrate.code.resolve import absolute, dotted
+from migrate.code.torch_packages import torch_package
 
 UNCONVERTED = "unconverted"
 """The helper with the stand-ins."""
 
 
 def guard_torch_imports(context: FileContext, tree: cst.Module) -> tuple[cst.Module, bool]:
-    """The file with every import of torch at its top level guarded, and whether there was one."""
+    """The file with every such import at its top level guarded, and whether there was one."""
     body: list[cst.BaseStatement] = []
     guarded = False
     for statement in tree.body:
@@ -37,8 +40,14 @@ def guard_torch_imports(context: FileContext, tree: cst.Module) -> tuple[cst.Mod
     return tree.with_changes(body=body) if guarded else tree, guarded
 
 
+def _needs_torch(context: FileContext, name: str) -> bool:
+    if name.split(".")[0] == "torch":
+        return True
+    return torch_package(name) is not None and not context.analysis.project.find(name, context.file.source)
+
+
 def _torch_names(context: FileContext, statement: cst.BaseStatement) -> list[str] | None:
-    """What a line that imports from torch and does nothing else binds, as `name` or `name as other`."""
+    """What a line that imports such names and does nothing else binds, as `name` or `name as other`."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return None
     names: list[str] = []
@@ -54,7 +63,7 @@ def _torch_names(context: FileContext, statement: cst.BaseStatement) -> list[str
             return None
         for alias, name in aliases:
             found = absolute(context.analysis.project, context.file.source, name)
-            if found != "torch" and not found.startswith("torch."):
+            if not _needs_torch(context, found):
                 return None
             local = alias.evaluated_alias or (name.split(".")[0] if isinstance(small, cst.Import) else None)
             last = name.rpartition(".")[2]

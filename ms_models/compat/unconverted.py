@@ -1,4 +1,6 @@
-"""Stand-ins for torch names that were not converted, where torch is not installed: an error when used, not on import.
+"""Stand-ins for names of torch, and of packages around it, that were not converted, where torch is not installed.
+
+They raise an error when they are used, not on import.
 
 Converted code has `TODO(msmigrate:...)` above every line that still needs one of them.
 """
@@ -13,7 +15,10 @@ class NotConvertedError(NotImplementedError):
 
 
 class Unconverted:
-    """A name of torch. It can be imported and stand in an annotation; everything else raises `NotConvertedError`."""
+    """A name that needs torch. It can be imported, stand in an annotation and be the base of a class.
+
+    Everything else, and making an object of such a class, raises `NotConvertedError`.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -37,7 +42,10 @@ class Unconverted:
             "the line that uses it is listed in MIGRATION.md"
         )
 
-    __call__ = __mro_entries__ = __instancecheck__ = __subclasscheck__ = _refuse
+    def __mro_entries__(self, _bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (type(self._name.rpartition(".")[2], (), {"__new__": self._refuse}),)
+
+    __call__ = __instancecheck__ = __subclasscheck__ = _refuse
     __getitem__ = __iter__ = __len__ = __bool__ = __eq__ = __ne__ = __hash__ = __enter__ = __exit__ = _refuse
 
 

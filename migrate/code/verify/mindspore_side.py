@@ -91,10 +91,18 @@ class MindSpore:
             for name, parameter in cell._params.items():
                 if parameter is not None and parameter.requires_grad:
                     named.setdefault(id(parameter), (f"{path}.{name}" if path else name, parameter))
+        from mindspore.graph.api import _pynative_executor
+
         parameters = [parameter for _, parameter in named.values()]
         if not parameters:
             return float(loss().asnumpy()), {}
-        value, gradients = self.ms.value_and_grad(loss, None, parameters)()
+        try:
+            value, gradients = self.ms.value_and_grad(loss, None, parameters)()
+        except Exception:
+            # What was recorded until then stays open otherwise, and the next gradient, of another module, would be
+            # taken for one of a gradient.
+            _pynative_executor.clear_res()
+            raise
         names = [name for name, _ in named.values()]
         return float(value.asnumpy()), dict(zip(names, zip(parameters, gradients, strict=True), strict=True))
 

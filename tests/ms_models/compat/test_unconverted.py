@@ -15,8 +15,12 @@ def test_annotations_work_and_every_use_is_refused() -> None:
 
     with pytest.raises(NotConvertedError, match=r"^torch\.somewhere\.Thing was not converted"):
         f()
+    mine = types.new_class("Mine", (torch.optim.Optimizer,))  # as a class statement does
     with pytest.raises(NotConvertedError, match=r"torch\.optim\.Optimizer"):
-        types.new_class("Mine", (torch.optim.Optimizer,))
+        mine([])
+    two = types.new_class("Two", (torch.nn.Module, torch.optim.Optimizer))
+    with pytest.raises(NotConvertedError, match=r"torch\.nn\.Module"):
+        two()
 
     for use in (
         lambda: isinstance(1, torch.Tensor),
