@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from migrate.code.convert_file import Converted, convert_file
 from migrate.code.dependencies import convert_dependencies, imported_names, may_declare
 from migrate.code.execution import COMPILED, Step, as_facts, find_steps, judged, switched_on
 from migrate.code.findings import finding
-from migrate.code.line_records import unread_lines
+from migrate.code.line_records import covered, unread_lines
 from migrate.code.migration_notes import migration_notes
 from migrate.code.parallel import convert_files
 from migrate.code.project import SourceFile, load_project
@@ -27,6 +28,8 @@ from migrate.code.verify.imports import import_modules
 from migrate.code.verify.modules import TOLERANCES, Outcome, compare_modules
 from migrate.code.verify.programs import Program, compare_steps, read_programs
 from migrate.code.verify.recipes import Recipe, read_recipes
+from migrate.code.weights_table.table import FILE as TABLE
+from migrate.code.weights_table.table import built_module, weights_table
 from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
 from migrate.report import FileLines, Finding, Report, Stage, Verdict, count_lines
@@ -95,12 +98,16 @@ def convert(
     texts = dict(work.texts)
     texts[PurePosixPath(MARKER)] = migration_notes(report).encode()
     texts[PurePosixPath(REPORT)] = report.to_json().encode()
+    table = weights_table(work.analysis)
+    texts[PurePosixPath(TABLE)] = _json(table)
     write_tree(work.analysis.project, out, texts, work.helpers)
     if verify or recipes or programs:
         _verify(report, work, out, track)
         if recipes:
             outcomes = compare_modules(repo, out, recipes, torch_python=torch_python, track=track)
             _compared(report, recipes, outcomes)
+            table["modules"] = [built_module(outcome) for outcome in outcomes if outcome.state]
+            (out / TABLE).write_bytes(_json(table))
         if programs:
             _compile_steps(report, work, programs, out, track)
         (out / REPORT).write_text(report.to_json(), encoding="utf-8")
@@ -108,6 +115,10 @@ def convert(
     if page is not None:
         write_code_page(report, _sources(work), page)
     return report
+
+
+def _json(body: dict[str, object]) -> bytes:
+    return (json.dumps(body, indent=1) + "\n").encode()
 
 
 def _sources(work: _Work) -> Iterator[Sources]:
@@ -299,3 +310,9 @@ def _compared(report: Report, recipes: list[Recipe], outcomes: list[Outcome]) ->
         if bad is not None and bad.verdict is Verdict.FAIL:
             code = "M603" if bad.compared else "M602"
             report.findings.append(finding(code, f"{recipe.name}: {bad.stage}: {bad.message}"))
+    ran: dict[str, set[int]] = {}
+    for outcome in outcomes:
+        for path, lines in outcome.ran.items():
+            ran.setdefault(path, set()).update(lines)
+    report.files = [covered(file, ran.get(file.path, ())) for file in report.files]
+    report.facts["lines_by_status"] = count_lines(report.files)

@@ -20,6 +20,8 @@ class Lines:
 
     def __init__(self, tree: cst.Module, text: str) -> None:
         self._tree, self._text = tree, text
+        self._inside: dict[cst.CSTNode, dict[cst.CSTNode, int]] = {}
+        """Of a statement of several lines: the nodes with their lines, counted from its first."""
 
     def of(self, node: cst.CSTNode) -> int:
         """Line on which a node of the tree begins, from 1."""
@@ -31,9 +33,12 @@ class Lines:
         statement, line, is_one_line = found
         if node is statement or is_one_line:
             return line
-        alone = _without_body(statement)
-        around = MetadataWrapper(cst.Module([alone]), unsafe_skip_copy=True).resolve(PositionProvider)
-        return int(line + around[node].start.line - around[alone].start.line)
+        if statement not in self._inside:
+            alone = _without_body(statement)
+            around = MetadataWrapper(cst.Module([alone]), unsafe_skip_copy=True).resolve(PositionProvider)
+            first = around[alone].start.line
+            self._inside[statement] = {inner: place.start.line - first for inner, place in around.items()}
+        return line + self._inside[statement][node]
 
     @functools.cached_property
     def _statements(self) -> Mapping[cst.CSTNode, tuple[cst.CSTNode, int, bool]]:

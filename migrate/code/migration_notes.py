@@ -31,6 +31,10 @@ def migration_notes(report: Report) -> str:
     if facts["helpers"]:
         names = ", ".join(f"`{name}`" for name in facts["helpers"])
         lines.append(f"* Helpers that came along in `ms_compat/`: {names}. They stand alone and may be edited.")
+    lines.append(
+        "* `weights_table.json` lists the parameters and buffers of every module class: names (equal on both sides), "
+        "shapes, layout, ties."
+    )
     lines += _status(report)
     if "sharding" in facts:
         lines += sharding_notes(facts["sharding"])

@@ -188,8 +188,7 @@ def _torch_left(value: Any, path: Path = ()) -> Iterator[Path]:
                 yield (*path, key)
             yield from _torch_left(item, (*path, key))
     elif isinstance(value, list) and _LISTS.fullmatch(".".join(path)):
-        if any(isinstance(item, str) and is_framework(name_of(item)) for item in value):
-            yield path
+        yield from [path for item in value if isinstance(item, str) and is_framework(name_of(item))]
 
 
 def _at(body: Any, path: Path) -> Any:

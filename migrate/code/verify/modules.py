@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from mappings.errors import UserError
 from migrate.captures.compare import Difference, compare
 from migrate.captures.store import MANIFEST, Capture
+from migrate.code.verify.lines_run import lines_run
 from migrate.code.verify.recipes import Job, Recipe
 from migrate.code.verify.side import LOSS, STAGES
 from migrate.processes import run
@@ -30,6 +31,17 @@ TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
+class State:
+    """A tensor of the state of a module that was built."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    same_as: str | None
+    """Name of the tensor that it is tied to."""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How one stage of one recipe ended."""
 
@@ -40,6 +52,10 @@ class Outcome:
     compared: int = 0
     worst: float = 0.0
     """Largest relative difference."""
+    state: tuple[State, ...] = ()
+    """Of the stage `weights`: the whole state of the module in PyTorch."""
+    ran: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of the last stage: lines of the repository that ran in PyTorch, if both sides agree in all stages."""
 
 
 def compare_modules(
@@ -94,7 +110,10 @@ def judge(
             _read(target / str(number), (ended or {}).get(side, {}).get(number))
             for side, target in (("PyTorch", reference), ("MindSpore", candidate))
         ]
-        outcomes += _judge(recipe, *captures)
+        mine = _judge(recipe, *captures)
+        if all(outcome.verdict is Verdict.PASS for outcome in mine):
+            mine[-1] = replace(mine[-1], ran=lines_run(reference / str(number)))
+        outcomes += mine
     return outcomes
 
 
@@ -211,10 +230,26 @@ def _weights(recipe: Recipe, reference: Capture, candidate: Capture) -> Outcome:
         for name in sorted(set(names) & set(given)):
             if want(name).shape != have(name).shape:
                 problems.append(f"{name} is {list(want(name).shape)} in PyTorch, {list(have(name).shape)} in MindSpore")
+        state = _state(names, want, reference)
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        return Outcome(recipe, "weights", Verdict.FAIL, problems[0] + more, len(names))
-    return Outcome(recipe, "weights", Verdict.PASS, f"{len(names)} names and shapes", max(len(names), 1))
+        return Outcome(recipe, "weights", Verdict.FAIL, problems[0] + more, len(names), state=state)
+    return Outcome(recipe, "weights", Verdict.PASS, f"{len(names)} names and shapes", max(len(names), 1), state=state)
+
+
+def _state(names: Sequence[str], get: Callable[[str], np.ndarray], reference: Capture) -> tuple[State, ...]:
+    """Every parameter was moved by noise of its own, so a state that equals one in all numbers is tied to it."""
+    parameters = reference.names("gradients") if "gradients" in reference.stages else names
+    first: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+    found = []
+    for name in names:
+        value = get(name)
+        same = None
+        if value.dtype.kind == "f" and value.size > 1:
+            known = first.setdefault((str(value.dtype), value.shape, value.tobytes()), name)
+            same = known if known != name and known in parameters else None
+        found.append(State(name, value.shape, str(value.dtype), same))
+    return tuple(found)
 
 
 def _first_divergence(reference: Capture, candidate: Capture) -> str:

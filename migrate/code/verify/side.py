@@ -7,6 +7,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from migrate.captures.store import CaptureWriter, first_line
+from migrate.code.verify.lines_run import recorded
 from migrate.code.verify.recipes import Job, Recipe, generator
 
 STAGES = ("build", "weights", "forward", "modules", "gradients", "training")
@@ -78,7 +80,13 @@ def run(framework: Framework, job: Job) -> None:
 
 def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureWriter, reference: Path | None) -> None:
     module: Any = None
-    with writer.stage("build"):
+    is_reference = job.reference is None
+
+    def watched() -> AbstractContextManager[None]:
+        """The lines that run on the PyTorch side are those that an agreement of both sides speaks for."""
+        return recorded(job.root, writer.out) if is_reference else nullcontext()
+
+    with writer.stage("build"), watched():
         framework.seed(job.seed)
         module = _build(recipe)
         framework.set_mode(module, recipe.training)
@@ -98,7 +106,7 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
     def loss() -> Any:
         return _loss(framework, recipe, call())
 
-    with writer.stage("forward") as tensors:
+    with writer.stage("forward") as tensors, watched():
         output = framework.without_gradients(call)
         tensors.update({path: framework.to_numpy(leaf) for path, leaf in leaves(output, framework.tensor)})
         if not tensors:
@@ -118,7 +126,7 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
             framework.without_gradients(call)
         finally:
             stop()
-    with writer.stage("gradients") as tensors:
+    with writer.stage("gradients") as tensors, watched():
         value, gradients = framework.gradients(module, loss)
         tensors.update({LOSS: np.array([value]), **gradients})
     if "gradients" in writer.body["stages"]:

@@ -1,0 +1,1 @@
+"""Table of the parameters and buffers of converted modules: names, shapes and layout for a weight converter."""

@@ -1,0 +1,255 @@
+"""Reads the constructor of a module class: which parameters and buffers its objects have, under which names.
+
+Nothing is run. What cannot be read off is listed with its line, so that a table is never short without saying so.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Sequence
+
+import libcst as cst
+
+from migrate.code.analysis import Analysis
+from migrate.code.context import code_of
+from migrate.code.resolve import dotted
+from migrate.code.symbols import FunctionInfo
+from migrate.code.walk import walk
+from migrate.code.weights_table.contents import Contents
+from migrate.code.weights_table.symbolic import Scope, UnknownError
+from migrate.code.weights_table.values import Values, range_count
+
+_REGISTER = ("register_buffer", "register_parameter", "add_module", "register_module")
+
+
+class Constructor:
+    """Contents of module classes of a repository."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._symbols = analysis.symbols
+
+    def contents(self, name: str) -> Contents:
+        """What objects of a class hold, in the words of the arguments of its constructor."""
+        found = Contents()
+        Reader(self._analysis, found, (), "", ()).read_class(name, None, Scope())
+        return found
+
+
+class Reader(Values):
+    """The statements of the constructor of one class."""
+
+    # -- classes
+    def read_class(self, name: str, args: Sequence[cst.Arg] | None, outer: Scope) -> None:
+        """Everything that objects of a class hold; `args` are in the words of `outer`."""
+        symbols = self.analysis.symbols
+        info = symbols.method(name, "__init__")
+        if info is None or name in self.stack:
+            if name in self.stack:
+                self.found.unknown.append((self._place_of(name), f"{name} holds modules of its own class"))
+            return
+        self.stack = (*self.stack, name)
+        self.file = self.analysis.files[info.resolver.source.module]
+        self._read_init(info, args, outer, name)
+
+    def _read_init(self, info: FunctionInfo, args: Sequence[cst.Arg] | None, outer: Scope, name: str) -> None:
+        self_name = info.node.params.params[0].name.value if info.node.params.params else "self"
+        self.scope = Scope(self._arguments(info, args, outer), self.scope.attributes, self_name)
+        assigned = Counter(
+            target.target.value
+            for node in walk(info.node.body)
+            if isinstance(node, cst.Assign)
+            for target in node.targets
+            if isinstance(target.target, cst.Name)
+        )
+        self.many = {local for local, number in assigned.items() if number > 1}
+        self.class_name = name
+        self._block(info.node.body)
+
+    def _arguments(
+        self, info: FunctionInfo, args: Sequence[cst.Arg] | None, outer: Scope
+    ) -> dict[str, ast.expr | None]:
+        """What the parameters stand for; without `args` for themselves."""
+        if args is None:
+            return {}
+        values: dict[str, ast.expr | None] = {}
+        places = [p.name.value for p in info.parameters]
+        for place, arg in enumerate(args):
+            if arg.star:
+                return {p: None for p in places if p not in values} | values
+            name = arg.keyword.value if arg.keyword else places[place] if place < len(places) else None
+            if name is not None:
+                try:
+                    values[name] = outer.expression(arg.value)
+                except UnknownError:
+                    values[name] = None
+        for parameter in info.parameters:
+            if parameter.name.value not in values:
+                default = parameter.default
+                values[parameter.name.value] = None if default is None else Scope().expression(default)
+        return values
+
+    # -- statements
+    def _block(self, body: cst.BaseSuite) -> None:
+        for statement in body.body:
+            if isinstance(statement, cst.SimpleStatementLine):
+                for small in statement.body:
+                    self._small(small)
+            elif isinstance(statement, cst.If):
+                self._if(statement)
+            elif isinstance(statement, cst.For):
+                self._for(statement)
+            elif isinstance(statement, cst.With | cst.Try):
+                self._block(statement.body)
+
+    def _if(self, node: cst.If) -> None:
+        taken = self._condition(node.test)
+        negated = f"not ({taken[1]})"
+        branches: list[tuple[bool | None, str, cst.CSTNode | None]] = [
+            (taken[0], taken[1], node),
+            (None if taken[0] is None else not taken[0], negated, node.orelse),
+        ]
+        for is_taken, condition, branch in branches:
+            if branch is None or is_taken is False:
+                continue
+            before, self.when = self.when, self.when if is_taken else (*self.when, condition)
+            if isinstance(branch, cst.If) and branch is not node:
+                self._if(branch)
+            elif isinstance(branch, cst.If | cst.Else):
+                self._block(branch.body)
+            self.when = before
+
+    def _for(self, node: cst.For) -> None:
+        """`for i in range(n): self.layers.append(...)`; anything else that a loop registers is not known."""
+        appended = []
+        for inner in walk(node.body):
+            target = _self_call(inner, self.scope.self_name)
+            if target and target[1] == "append" and target[0] in self.lists:
+                appended.append((target[0], inner))
+            elif (target and target[0] == "" and target[1] in _REGISTER) or self._assigns_module(inner):
+                self._unknown(inner, f"{code_of(inner)} in a loop")
+        count = range_count(node.iter, self.scope)
+        for name, call in appended:
+            assert isinstance(call, cst.Call)
+            if count is None or self.lists[name] != 0 or len(appended) > 1:
+                self._unknown(call, f"{code_of(call)} in a loop whose names are not known")
+            else:
+                self._repeated(call.args[0].value, f"{self.prefix}{name}.", count, node.target)
+            self.lists[name] = None
+
+    def _assigns_module(self, node: cst.CSTNode) -> bool:
+        if not isinstance(node, cst.Assign) or not isinstance(node.value, cst.Call):
+            return False
+        return self._self_path(node.targets[0].target) is not None and self._may_hold(node.value)
+
+    def _small(self, node: cst.BaseSmallStatement) -> None:
+        if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
+            self._call(node.value)
+        elif isinstance(node, cst.Assign | cst.AnnAssign) and node.value is not None:
+            targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
+            for target in targets:
+                self._assign(target, node.value)
+
+    def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
+        if isinstance(target, cst.Name):
+            self.scope.names[target.value] = None if target.value in self.many else self._expression(value)
+            return
+        path = self._self_path(target)
+        if path is None:
+            return
+        other = self._self_path(value)
+        if "." in path:
+            if other is not None:
+                self.found.tied.append((self.prefix + path, self.prefix + other, self.when))
+            elif self._may_hold(value):
+                self._unknown(target, f"{code_of(target)} is replaced by {code_of(value)}")
+            return
+        if other is not None and self.analysis_type(value) in ("object", "parameter"):
+            self.found.tied.append((f"{self.prefix}{path}", f"{self.prefix}{other}", self.when))
+            return
+        if self._may_hold(value):
+            self._module(value, self.prefix + path, path)
+        else:
+            self.scope.attributes[path] = (
+                None if path in self.scope.attributes and self.when else self._expression(value)
+            )
+
+    def _call(self, node: cst.Call) -> None:
+        """`super().__init__(...)`, `self.register_buffer(...)`, `self.layers.append(...)`."""
+        function = node.func
+        if isinstance(function, cst.Attribute) and function.attr.value == "__init__":
+            self._base(node, function.value)
+            return
+        target = _self_call(node, self.scope.self_name)
+        if target is None:
+            return
+        owner, method = target
+        if owner == "" and method in _REGISTER:
+            self._register(node, method)
+        elif owner in self.lists and method in ("append", "extend", "insert"):
+            length = self.lists[owner]
+            if method == "append" and length is not None and not self.when:
+                self._module(node.args[0].value, f"{self.prefix}{owner}.{length}", None)
+                self.lists[owner] = length + 1
+            else:
+                self._unknown(node, f"{code_of(node)}: its place in the list is not known")
+
+    def _base(self, node: cst.Call, owner: cst.BaseExpression) -> None:
+        lineage = self.analysis.symbols.lineage(self.class_name)
+        if isinstance(owner, cst.Call):
+            current = self.file.resolver.source.module
+            classes = [n for n in lineage if n in self.analysis.symbols.classes]
+            here = next((n for n in classes if n.startswith(f"{current}.") and self._has_init(n)), None)
+            following = classes[classes.index(here) + 1 :] if here in classes else []
+            base, args = next((n for n in following if self._has_init(n)), None), node.args
+        else:
+            base, args = self.file.resolver.qualified(owner), node.args[1:]
+            base = base if base in self.analysis.symbols.classes else None
+        if base is None:
+            return
+        info = self.analysis.symbols.method(base, "__init__")
+        if info is None:
+            return
+        outer, saved = self.scope, (self.file, self.many, self.class_name)
+        self.file = self.analysis.files[info.resolver.source.module]
+        self._read_init(info, args, outer, base)
+        attributes = self.scope.attributes
+        self.file, self.many, self.class_name = saved
+        self.scope = Scope(outer.names, attributes, outer.self_name)
+
+    def _has_init(self, name: str) -> bool:
+        return "__init__" in self.analysis.symbols.classes[name].methods
+
+    def _register(self, node: cst.Call, method: str) -> None:
+        named = {a.keyword.value: a.value for a in node.args if a.keyword}
+        positional = [a.value for a in node.args if a.keyword is None]
+        name = positional[0] if positional else named.get("name")
+        value = (
+            positional[1]
+            if len(positional) > 1
+            else next((named[k] for k in ("tensor", "param", "module") if k in named), None)
+        )
+        if not isinstance(name, cst.SimpleString) or value is None:
+            self._unknown(node, f"{code_of(node)}: the name is not written out")
+            return
+        path = self.prefix + str(name.evaluated_value)
+        if isinstance(value, cst.Name) and value.value == "None":
+            return
+        if method == "register_buffer":
+            persistent = positional[2] if len(positional) > 2 else named.get("persistent")
+            kept = persistent is None or not (isinstance(persistent, cst.Name) and persistent.value == "False")
+            self._tensor(value, path, "buffer", kept, value)
+        elif method == "register_parameter":
+            self._module(value, path, None)
+        else:
+            self._module(value, path, str(name.evaluated_value))
+
+
+def _self_call(node: cst.CSTNode, self_name: str) -> tuple[str, str] | None:
+    """(`layers`, `append`) of `self.layers.append(...)`, (``, `f`) of `self.f(...)`."""
+    name = dotted(node.func) if isinstance(node, cst.Call) else None
+    if name is None or not name.startswith(f"{self_name}."):
+        return None
+    owner, _, method = name.removeprefix(f"{self_name}.").rpartition(".")
+    return owner, method

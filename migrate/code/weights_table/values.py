@@ -1,0 +1,278 @@
+"""Values that a constructor registers: modules of torch and of the repository, lists of them, parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+import libcst as cst
+
+from migrate.code.analysis import Analysis, FileAnalysis
+from migrate.code.binding import Refusal, bind
+from migrate.code.context import code_of
+from migrate.code.resolve import dotted
+from migrate.code.walk import walk
+from migrate.code.weights_table.contents import Contents, Tensor
+from migrate.code.weights_table.leaves import EMPTY, LEAVES, Leaf
+from migrate.code.weights_table.symbolic import Scope, UnknownError, text, truth
+from migrate.code.weights_table.tensors import tensor_shape
+
+_INDICES = "ijklmn"
+_PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
+_LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
+_MAKERS = (*_PARAMETERS, *_LISTS, "torch.nn.ModuleDict")
+_NOT_MODULES = frozenset({"tensor", "tensors", "number", "value", "shape", "dtype", "device", "parameter", "text"})
+_SPATIAL = {"1": 1, "2": 2, "3": 3}
+
+
+class Values:
+    """What the values in the constructor of one class are, at one place of the tree of modules."""
+
+    def __init__(
+        self, analysis: Analysis, found: Contents, stack: tuple[str, ...], prefix: str, when: tuple[str, ...]
+    ) -> None:
+        self.analysis, self.found, self.stack, self.prefix, self.when = analysis, found, stack, prefix, when
+        self.file: FileAnalysis
+        self.scope = Scope()
+        self.class_name = ""
+        """Class whose constructor is being read."""
+        self.many: set[str] = set()
+        """Local names that are assigned more than once there."""
+        self.lists: dict[str, int | None] = {}
+        """Lists of modules under construction with their lengths so far."""
+
+    def read_class(self, name: str, args: Sequence[cst.Arg] | None, outer: Scope) -> None:
+        """Everything that objects of a class of the repository hold (`constructor.Reader`)."""
+        raise NotImplementedError
+
+    # -- values
+    def _module(self, node: cst.BaseExpression, path: str, attribute: str | None) -> None:
+        """A module or parameter that is registered under a path."""
+        if isinstance(node, cst.IfExp):
+            is_taken, condition = self._condition(node.test)
+            for wanted, words, branch in ((True, condition, node.body), (False, f"not ({condition})", node.orelse)):
+                if is_taken in (None, wanted):
+                    before, self.when = self.when, self.when if is_taken is not None else (*self.when, words)
+                    self._module(branch, path, attribute)
+                    self.when = before
+            return
+        if isinstance(node, cst.Name) and node.value == "None":
+            return
+        if not isinstance(node, cst.Call):
+            self._unknown(node, f"{path} is {code_of(node)}, which is made elsewhere")
+            return
+        name = self.file.resolver.torch_name(node.func)
+        qualified = name or self.file.resolver.qualified(node.func) or ""
+        if name in _PARAMETERS and node.args:
+            self._tensor(node.args[0].value, path, "parameter", True, node)
+        elif name is not None and name in LEAVES:
+            self._leaf(node, name, path)
+        elif name in EMPTY:
+            return
+        elif name in _LISTS:
+            self._list(node, path, attribute)
+        elif name == "torch.nn.ModuleDict":
+            self._dictionary(node, path)
+        elif qualified in self.analysis.symbols.classes and self.analysis.symbols.is_module(qualified):
+            below = type(self)(self.analysis, self.found, self.stack, f"{path}.", self.when)
+            below.read_class(qualified, node.args, self.scope)
+        else:
+            self._unknown(node, f"what {code_of(node.func)} gives {path} is not known")
+
+    def _tensor(
+        self, value: cst.BaseExpression, path: str, kind: str, persistent: bool, place: cst.BaseExpression
+    ) -> None:
+        try:
+            shape = tensor_shape(value, self.scope, self.file.resolver)
+            shape = self._local_shape(value) if shape is None else shape
+        except UnknownError:
+            shape = None
+        layout = "as torch" if shape is None or shape else "[]"
+        self.found.add(Tensor(path, shape, layout, kind, persistent, self.when, self._place(place)))
+
+    def _local_shape(self, value: cst.BaseExpression) -> tuple[str, ...] | None:
+        """Of a tensor that a local name stands for."""
+        if isinstance(value, cst.Name) and value.value not in self.many:
+            init = self.analysis.symbols.method(self.class_name, "__init__")
+            assert init is not None
+            for node in walk(init.node.body):
+                if isinstance(node, cst.Assign) and code_of(node.targets[0].target) == value.value:
+                    return tensor_shape(node.value, self.scope, self.file.resolver)
+        return None
+
+    def _leaf(self, node: cst.Call, name: str, path: str) -> None:
+        bound = bind(self.analysis.table.rows(name)[0], node.args)
+        if isinstance(bound, Refusal):
+            self._unknown(node, f"{path}: {bound.reason}")
+            return
+        values: dict[str, ast.expr | None] = {
+            key: ast.parse(str(default), mode="eval").body for key, default in bound.defaults.items()
+        }
+        values |= {key: self._expression(arg.value) for key, arg in bound.values.items()}
+        arguments = Scope(values, self_name="")
+        for leaf in LEAVES[name]:
+            conditions = self.when
+            if leaf.when is not None:
+                try:
+                    tree = arguments.put_in(ast.parse(leaf.when, mode="eval").body)
+                except UnknownError:
+                    tree = ast.Name(leaf.when)
+                parts = [v for v in tree.values if truth(v) is not True] if isinstance(tree, ast.BoolOp) else [tree]
+                if any(truth(part) is False for part in parts):
+                    continue
+                conditions = (*conditions, *(text(part) for part in parts if truth(part) is None))
+            shape = _leaf_shape(leaf, arguments, _SPATIAL.get(name[-2:-1], 1))
+            kind = "buffer" if leaf.buffer else "parameter"
+            self.found.add(Tensor(f"{path}.{leaf.name}", shape, leaf.layout, kind, True, conditions, self._place(node)))
+
+    def _list(self, node: cst.Call, path: str, attribute: str | None) -> None:
+        args = node.args
+        if self.file.resolver.torch_name(node.func) == "torch.nn.Sequential":
+            items: Sequence[cst.BaseElement | cst.Arg] = args
+        elif not args:
+            items = ()
+        elif isinstance(args[0].value, cst.List | cst.Tuple):
+            items = args[0].value.elements
+        else:
+            self._comprehension(node, args[0].value, path)
+            return
+        if len(items) == 1 and isinstance(items[0], cst.Arg) and items[0].star:
+            self._comprehension(node, items[0].value, path)
+            return
+        for place, item in enumerate(items):
+            if isinstance(item, cst.StarredElement) or (isinstance(item, cst.Arg) and item.star):
+                self._unknown(node, f"{path}: {code_of(item)} may be any number of modules")
+                break
+            self._module(item.value, f"{path}.{place}", None)
+        if attribute is not None:
+            self.lists[attribute] = len(items)
+
+    def _comprehension(self, node: cst.Call, value: cst.BaseExpression, path: str) -> None:
+        if isinstance(value, cst.ListComp | cst.GeneratorExp) and not value.for_in.ifs:
+            count = range_count(value.for_in.iter, self.scope)
+            if count is not None and value.for_in.inner_for_in is None:
+                self._repeated(value.elt, f"{path}.", count, value.for_in.target)
+                return
+        self._unknown(node, f"{path}: how many modules {code_of(value)} gives is not known")
+
+    def _repeated(
+        self, element: cst.BaseExpression, prefix: str, count: str, target: cst.BaseAssignTargetExpression
+    ) -> None:
+        if count.isdigit() and int(count) == 0:
+            return
+        index = next(i for i in _INDICES if f"{{{i}}}" not in prefix and self.found.repeated.get(i, count) == count)
+        self.found.repeated[index] = count
+        before = dict(self.scope.names)
+        if isinstance(target, cst.Name):
+            self.scope.names[target.value] = ast.Name(index)
+        self._module(element, f"{prefix}{{{index}}}", None)
+        self.scope.names = before
+
+    def _dictionary(self, node: cst.Call, path: str) -> None:
+        value = node.args[0].value if node.args else None
+        if value is None:
+            return
+        if isinstance(value, cst.Call) and code_of(value.func) == "dict" and all(arg.keyword for arg in value.args):
+            for arg in value.args:
+                assert arg.keyword is not None
+                self._module(arg.value, f"{path}.{arg.keyword.value}", None)
+            return
+        pairs = value.elements if isinstance(value, cst.Dict) else ()
+        if not pairs:
+            self._unknown(node, f"{path}: the names of {code_of(value)} are not known")
+        for pair in pairs:
+            if isinstance(pair, cst.DictElement) and isinstance(pair.key, cst.SimpleString):
+                self._module(pair.value, f"{path}.{pair.key.raw_value}", None)
+            else:
+                self._unknown(node, f"{path}: the name of {code_of(pair)} is not known")
+
+    # -- small questions
+    def _condition(self, node: cst.BaseExpression) -> tuple[bool | None, str]:
+        try:
+            tree = self.scope.expression(node)
+        except UnknownError:
+            return None, code_of(node)
+        return truth(tree), text(tree)
+
+    def _expression(self, node: cst.BaseExpression) -> ast.expr | None:
+        try:
+            return self.scope.expression(node)
+        except UnknownError:
+            return None
+
+    def analysis_type(self, node: cst.BaseExpression) -> str:
+        return self.file.types.of(node).kind
+
+    def _may_hold(self, node: cst.BaseExpression) -> bool:
+        """Whether an attribute with this value may be a module or a parameter."""
+        if isinstance(node, cst.IfExp):
+            return self._may_hold(node.body) or self._may_hold(node.orelse)
+        kind = self.file.types.of(node)
+        if isinstance(node, cst.Call):
+            name = self.file.resolver.torch_name(node.func)
+            if (
+                name in _PARAMETERS
+                or name in LEAVES
+                or name in EMPTY
+                or name in _LISTS
+                or name == "torch.nn.ModuleDict"
+            ):
+                return True
+        if kind.kind == "object" and kind.name:
+            return self.analysis.symbols.is_module(kind.name)
+        if kind.is_known or kind.kind in _NOT_MODULES:
+            return kind.kind == "parameter"
+        # Of what is called here, only classes of the repository and unknown functions may give modules.
+        return isinstance(node, cst.Call) and self.file.resolver.qualified(node.func) is None and _is_factory(node)
+
+    def _self_path(self, node: cst.BaseExpression) -> str | None:
+        """`a.b` of `self.a.b`."""
+        name = dotted(node)
+        start = f"{self.scope.self_name}."
+        return name.removeprefix(start) if name is not None and name.startswith(start) else None
+
+    def _place(self, node: cst.CSTNode) -> str:
+        return f"{self.file.source.path}:{self.file.line(node)}"
+
+    def _place_of(self, name: str) -> str:
+        info = self.analysis.symbols.classes[name]
+        file = self.analysis.files[info.resolver.source.module]
+        return f"{file.source.path}:{file.line(info.node)}"
+
+    def _unknown(self, node: cst.CSTNode, what: str) -> None:
+        self.found.unknown.append((self._place(node), what))
+
+
+def _is_factory(node: cst.Call) -> bool:
+    """A call through a name or an entry of a table (`norm_layer(dim)`, `ACT[name]()`), not a method of some object."""
+    return isinstance(node.func, cst.Name | cst.Subscript)
+
+
+def range_count(node: cst.BaseExpression, scope: Scope) -> str | None:
+    """How often `for i in range(n)` runs."""
+    if not isinstance(node, cst.Call) or code_of(node.func) != "range" or len(node.args) != 1:
+        return None
+    try:
+        return text(scope.expression(node.args[0].value))
+    except UnknownError:
+        return None
+
+
+def _leaf_shape(leaf: Leaf, arguments: Scope, axes: int) -> tuple[str, ...] | None:
+    sizes: list[str] = []
+    for size in leaf.shape:
+        try:
+            tree = arguments.put_in(ast.parse(size.removeprefix("*"), mode="eval").body)
+        except UnknownError:
+            return None
+        if not size.startswith("*"):
+            sizes.append(text(tree))
+        elif isinstance(tree, ast.Tuple | ast.List):
+            sizes += [text(element) for element in tree.elts]
+        elif size == "*kernel_size" and (axes == 1 or isinstance(tree, ast.Constant)):
+            sizes += [text(tree)] * axes
+        elif size == "*kernel_size":
+            return None  # a number or a pair
+        else:
+            sizes.append(text(tree))
+    return tuple(sizes)

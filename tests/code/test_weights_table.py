@@ -1,0 +1,223 @@
+"""The table of weights: read off the constructors, it has the names and shapes of the modules that torch builds."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from mappings.errors import UserError
+from migrate.code.analysis import analyse
+from migrate.code.command import convert
+from migrate.code.project import load_project
+from migrate.code.weights_table.evaluation import value_of
+from migrate.code.weights_table.table import FILE, names_and_shapes, read_table, weights_table
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "torch_gpt"
+
+SOURCE = '''
+import math
+from collections import OrderedDict
+
+import torch
+import torch.nn as layers
+from torch.nn import Parameter
+
+
+class Scale(layers.Module):
+    def __init__(self, dim, bias=False, *, groups=1):
+        super().__init__()
+        self.groups = groups
+        self.weight = Parameter(torch.ones(dim // self.groups, groups) * 0.02)
+        self.bias = Parameter(torch.zeros(dim)) if bias else None
+        self.gain = Parameter(torch.tensor(1.0))
+        self.register_buffer("mask", torch.tril(torch.ones(dim, dim)).view(1, 1, dim, dim))
+        self.register_buffer("table", torch.arange(dim), persistent=False)
+        self.register_buffer("later", None)
+        self.plain = torch.zeros(3)
+
+
+class Base(layers.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = layers.Linear(width, 2 * width)
+
+
+class Block(Base):
+    def __init__(self, config, index):
+        super().__init__(config.width)
+        hidden = config.width * config.ratio
+        self.norm = layers.LayerNorm(config.width, elementwise_affine=config.affine)
+        self.up, self.index = None, index
+        self.up = layers.Linear(config.width, hidden, bias=config.bias)
+        if config.gated:
+            self.gate = layers.Linear(config.width, hidden, bias=False)
+        else:
+            self.skip = layers.Linear(hidden, hidden)
+        self.conv = layers.Conv1d(config.width, hidden, 3, groups=2, bias=True)
+        self.act = layers.GELU()
+        self.scale = Scale(hidden, bias=True, groups=2)
+        self.net = layers.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.BatchNorm1d(5))
+
+
+class Net(layers.Module):
+    """Docstring."""
+
+    def __init__(self, config, classes=7):
+        super().__init__()
+        self.config = config
+        self.embed = layers.Embedding(config.vocab, config.width)
+        self.position = Parameter(torch.zeros(1, config.length, config.width))
+        self.blocks = layers.ModuleList([Block(config, i) for i in range(config.depth)])
+        self.more = layers.ModuleList()
+        for i in range(config.depth - 1):
+            self.more.append(layers.Conv2d(3, 4, (3, 5)))
+        self.heads = layers.ModuleDict({"a": layers.Linear(config.width, classes), "b": layers.PReLU()})
+        self.norms = layers.Sequential(*[layers.RMSNorm(config.width) for _ in range(2)])
+        self.two = layers.ModuleList([layers.Bilinear(2, 3, 4), layers.GroupNorm(2, 4)])
+        self.two.append(layers.EmbeddingBag(5, 6))
+        self.head = layers.Linear(config.width, config.vocab, bias=False)
+        self.head.weight = self.embed.weight
+        self.add_module("extra", layers.ConvTranspose1d(4, 6, 2))
+        self.register_parameter("alpha", Parameter(torch.full((2, 3), 1.0 / math.sqrt(2))))
+
+
+class Opaque(layers.Module):
+    def __init__(self, make, names):
+        super().__init__()
+        self.given = make
+        self.made = make(3)
+        self.rnn = layers.LSTM(3, 4)
+        self.parts = layers.ModuleDict({name: layers.Linear(1, 1) for name in names})
+        for name in names:
+            setattr(self, name, layers.Linear(2, 2))
+            self.register_buffer(name, torch.zeros(2))
+        self.named = layers.Sequential(OrderedDict([("x", layers.Linear(1, 1))]))
+'''
+
+
+def table_of(tmp_path: Path, source: str = SOURCE) -> dict[str, Any]:
+    (tmp_path / "net.py").write_text(source, encoding="utf-8")
+    return weights_table(analyse(load_project(tmp_path)))
+
+
+def built(name: str, *args: Any, **kwargs: Any) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of what torch makes of the same source."""
+    namespace: dict[str, Any] = {}
+    exec(compile(SOURCE, "net.py", "exec"), namespace)
+    return {key: tuple(value.shape) for key, value in namespace[name](*args, **kwargs).state_dict().items()}
+
+
+def config(**changed: Any) -> SimpleNamespace:
+    body = {"width": 8, "ratio": 2, "affine": True, "bias": True, "gated": True, "vocab": 11, "length": 6, "depth": 3}
+    return SimpleNamespace(**{**body, **changed})
+
+
+@pytest.mark.parametrize(
+    "changed", [{}, {"gated": False}, {"bias": False, "affine": False}, {"depth": 1, "width": 4, "ratio": 3}]
+)
+def test_names_and_shapes_are_those_of_torch(tmp_path: Path, changed: dict[str, Any]) -> None:
+    found = names_and_shapes(table_of(tmp_path), "net.Net", {"config": config(**changed), "classes": 7})
+    assert found == built("Net", config(**changed))
+
+
+def test_defaults_and_parts_alone(tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    arguments = {"dim": 6, "bias": False, "groups": 3}
+    assert names_and_shapes(table, "net.Scale", arguments) == built("Scale", 6, groups=3)
+    assert names_and_shapes(table, "net.Block", {"config": config(), "index": 0}) == built("Block", config(), 0)
+
+
+def test_what_a_table_says_beyond_shapes(tmp_path: Path) -> None:
+    entries = {entry["class"]: entry for entry in table_of(tmp_path)["classes"]}
+    net, scale = entries["net.Net"], {t["name"]: t for t in entries["net.Scale"]["tensors"]}
+    assert net["arguments"] == ["config", "classes"] and net["file"] == "net.py"
+    assert net["tied"] == [{"name": "head.weight", "same_as": "embed.weight", "when": []}] and net["not_known"] == []
+    assert set(net["repeated"].values()) == {"config.depth", "config.depth - 1", "2"}
+    assert (scale["table"]["kind"], scale["table"]["persistent"]) == ("buffer", False)
+    assert (scale["mask"]["kind"], scale["mask"]["persistent"]) == ("buffer", True)
+    assert scale["weight"]["shape"] == ["dim // groups", "groups"] and scale["gain"]["shape"] == []
+    assert scale["bias"]["when"] == ["bias"] and "later" not in scale and "plain" not in scale
+    up = next(t for t in net["tensors"] if t["name"].endswith("up.weight"))
+    assert up["shape"] == ["config.width * config.ratio", "config.width"] and up["layout"] == "[out, in]"
+    assert SOURCE.splitlines()[int(up["source"].split(":")[1]) - 1].strip().startswith("self.up = layers.Linear")
+    assert all(tensor["converted"] == tensor["name"] for entry in entries.values() for tensor in entry["tensors"])
+
+
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    entry = next(entry for entry in table["classes"] if entry["class"] == "net.Opaque")
+    said = " ".join(item["what"] for item in entry["not_known"])
+    for words in ("make", "LSTM", "parts", "register_buffer", "OrderedDict"):
+        assert words in said, words
+    with pytest.raises(UserError, match="use the names of a module that was built"):
+        names_and_shapes(table, "net.Opaque", {"make": None, "names": []})
+    with pytest.raises(UserError, match="no class of the table"):
+        names_and_shapes(table, "net.Missing", {})
+
+
+def test_values_that_are_not_arithmetic_are_refused() -> None:
+    assert value_of("max(a.b, 2) // 2 if not c else -d['x']", {"a": SimpleNamespace(b=7), "c": 0, "d": {}}) == 3
+    for expression in ("open('x')", "a.b()", "missing + 1", "[x for x in a]", "__import__('os')"):
+        with pytest.raises(UserError, match="is not known"):
+            value_of(expression, {"a": 1})
+
+
+LOAD = """
+import sys
+import numpy as np
+import mindspore as ms
+from safetensors.numpy import load_file
+from model import GPT, GPTConfig
+
+ms.runtime.launch_blocking()
+model = GPT(GPTConfig(**eval(sys.argv[2])))
+result = model.load_state_dict({name: ms.Tensor(value) for name, value in load_file(sys.argv[1]).items()})
+model.eval()
+logits, _ = model(ms.Tensor(np.arange(12).reshape(2, 6) % 13), None)
+np.save(sys.argv[3], logits.asnumpy())
+"""
+
+
+def test_a_checkpoint_goes_over_by_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's model -> file by the table's names -> the converted model; the logits agree."""
+    out = tmp_path / "out"
+    convert(SAMPLE, out)
+    table = read_table(out / FILE)
+    monkeypatch.syspath_prepend(str(SAMPLE))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    import model as source
+
+    sizes = {"vocab_size": 13, "n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 32, "hidden_dim": 48}
+    settings = source.GPTConfig(**sizes)
+    torch.manual_seed(0)
+    reference = source.GPT(settings).eval()
+    state = {name: value.numpy() for name, value in reference.state_dict().items()}
+    names = names_and_shapes(table, "model.GPT", {"config": dataclasses.asdict(settings)})
+    assert {name: value.shape for name, value in state.items()} == names
+    entry = next(entry for entry in table["classes"] if entry["class"] == "model.GPT")
+    save_file({t: np.ascontiguousarray(state[t]) for t in names}, tmp_path / "weights.safetensors")
+    assert [(t["name"], t["same_as"], t["when"]) for t in entry["tied"]] == [
+        ("lm_head.weight", "tok_emb.weight", ["config.tie_weights"])
+    ]
+    arguments = [str(tmp_path / "weights.safetensors"), repr(sizes), str(tmp_path / "logits.npy")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, *arguments], cwd=out, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    with torch.no_grad():
+        want, _ = reference(torch.arange(12).reshape(2, 6) % 13, None)
+    have = np.load(tmp_path / "logits.npy")
+    # fp32, two layers: the order of sums
+    assert np.abs(have - want.numpy()).max() <= 1e-5 * np.abs(want.numpy()).max()
+    monkeypatch.delitem(sys.modules, "model", raising=False)
