@@ -12,7 +12,6 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, nn, ops
 
-from ms_models.compat import init
 from ms_models.compat.layers import Embedding, Linear
 from ms_models.compat.module import Module
 from ms_models.compat.products import linear
@@ -177,7 +176,11 @@ class VocabParallelLinear(_SplitLinear):
 
 
 class VocabParallelEmbedding(_WholeState, Embedding):
-    """Rows of a table by token id; each rank holds some rows, padded with zeros, and the group sums."""
+    """Rows of a table by token id; each rank holds some rows, padded with zeros, and the group sums.
+
+    `padding_idx` is the place of its row on the rank that holds it, and None on the others, so that code which sets
+    that row of `weight` does so.
+    """
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, dtype: Any = None
@@ -186,21 +189,15 @@ class VocabParallelEmbedding(_WholeState, Embedding):
         Module.__init__(self)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        self.padding_idx = padding_idx % num_embeddings if padding_idx is not None else None
+        self.padding_id = padding_idx % num_embeddings if padding_idx is not None else None
         piece = Piece((num_embeddings, embedding_dim), 0, group, (num_embeddings,))
         self.weight = cut_parameter(piece, dtype)
-        self.padding_id, self.whole, self.rows = self.padding_idx, group.size == 1, piece.local_shape[0]
+        self.whole, self.rows = group.size == 1, piece.local_shape[0]
         self.start = group.index * self.rows
+        row = -1 if self.padding_id is None else self.padding_id - self.start
+        self.padding_idx = row if 0 <= row < self.rows else None
         self.reduce = ReduceFromGroup(group)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new initial values."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None and 0 <= self.padding_idx - self.start < self.rows:
-            values = self.weight.asnumpy().copy()
-            values[self.padding_idx - self.start] = 0
-            self.weight.set_data(Tensor(values, self.weight.dtype))
 
     def construct(self, input: Tensor) -> Tensor:
         return vocabulary.VocabParallelEmbedding.construct(self, input)

@@ -55,10 +55,21 @@ def compute(job: dict[str, Any], folder: Path, alone: bool) -> dict[str, Any]:
             "shapes": {name: list(p.shape) for name, p in parameters.items()},
             "state": {name: float(np.abs(v.asnumpy() - given[name]).max()) for name, v in model.state_dict().items()},
             "initial": initial(module, job),
+            "pretrained": read_back(module, model, job, folder),
         }
     finally:
         sys.path.remove(str(root))
         forget(root)
+
+
+def read_back(module: Any, model: Any, job: dict[str, Any], folder: Path) -> float | None:
+    """How far the weights are off after `save_pretrained` and `from_pretrained`."""
+    if "pretrained" not in job:
+        return None
+    path = folder / f"saved{os.environ['RANK_ID']}"
+    model.save_pretrained(path)
+    again = getattr(module, job["pretrained"]).from_pretrained(path).state_dict()
+    return max(float(np.abs(v.asnumpy() - again[name].asnumpy()).max()) for name, v in model.state_dict().items())
 
 
 def initial(module: Any, job: dict[str, Any]) -> float:

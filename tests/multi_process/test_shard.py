@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ def tokens(batch: int, length: int, below: int) -> list[list[int]]:
     return np.random.default_rng(5).integers(0, below, (batch, length)).tolist()
 
 
+COLUMNS = ("self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up")
+PLAN = {f"layers.*.{name}_proj": "colwise" for name in COLUMNS}
+PLAN |= {"layers.*.self_attn.o_proj": "rowwise", "layers.*.mlp.down_proj": "rowwise"}
 JOBS: dict[str, dict[str, Any]] = {
     # grouped queries, a tied head, a vocabulary that two ranks do not divide
     "torch_gpt": {
@@ -59,6 +63,24 @@ JOBS: dict[str, dict[str, Any]] = {
         "build": "Transformer(ModelArgs())",
         "before": ["model.setup_caches(2, 16, use_cache=False)"],
         "inputs": [tokens(2, 9, 53)],
+    },
+    # remote code with a declared plan, helper methods, a padding token, weights tied by name
+    "hf_remote_code": {
+        "source": PROJECTS / "hf_remote_code",
+        "declare": {
+            "tiny/configuration_tiny.py": (
+                '    model_type = "tiny_remote"\n',
+                f"    base_model_tp_plan = {PLAN!r}\n",
+            ),
+            "tiny/modeling_tiny.py": (
+                '    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}\n',
+                '    _tp_plan = {"lm_head": "colwise_gather_output"}\n',
+            ),
+        },
+        "module": "tiny.modeling_tiny",
+        "build": 'TinyForCausalLM(TinyConfig(attn_implementation="eager", use_cache=False))',
+        "inputs": [tokens(2, 9, 61)],
+        "pretrained": "TinyForCausalLM",
     },
 }
 
@@ -107,6 +129,12 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     found = {}
     for name, job in JOBS.items():
         folder = tmp_path_factory.mktemp(name.replace(" ", "_"))
+        if "declare" in job:
+            job["source"] = Path(shutil.copytree(job["source"], folder / "source"))
+            for path, (line, more) in job.pop("declare").items():
+                text = (job["source"] / path).read_text(encoding="utf-8")
+                assert text.count(line) == 1
+                (job["source"] / path).write_text(text.replace(line, line + more), encoding="utf-8")
         converted = convert(job["source"], folder / "converted", shard="auto")
         found[name] = {**reference(job, folder), "folder": folder, "report": converted}
     return found
@@ -167,6 +195,10 @@ def test_each_rank_holds_its_share_and_the_state_is_whole(run: Launch, expected:
 def test_initial_values_do_not_depend_on_the_ranks(run: Launch) -> None:
     first, second = (run.ranks[rank]["torch_gpt"] for rank in range(RANKS))
     assert first["cut"]["initial"] == second["cut"]["initial"] == first["alone"]["initial"]
+
+
+def test_directories_of_transformers_are_written_and_read_whole(run: Launch) -> None:
+    assert [run.ranks[rank]["hf_remote_code"]["cut"]["pretrained"] for rank in range(RANKS)] == [0.0] * RANKS
 
 
 def test_one_rank_holds_everything(run: Launch, expected: dict[str, Any]) -> None:

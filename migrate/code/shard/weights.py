@@ -11,11 +11,9 @@ from migrate.code.analysis import FileAnalysis
 from migrate.code.context import code_of
 from migrate.code.shard.layers import Inventory
 from migrate.code.shard.values import LayerRef
-from migrate.code.walk import children, walk
+from migrate.code.walk import children
 
-_HARMLESS = frozenset(
-    {"in_features", "out_features", "num_embeddings", "embedding_dim", "padding_idx", "reset_parameters"}
-)
+_HARMLESS = frozenset({"in_features", "out_features", "num_embeddings", "embedding_dim", "reset_parameters"})
 _EMBEDDING_METHODS = frozenset(
     {"get_input_embeddings", "set_input_embeddings", "get_output_embeddings", "set_output_embeddings"}
 )
@@ -52,10 +50,10 @@ class WeightUses:
         self._uses: dict[str, list[Use]] = {name: [] for name in names}
         for file in inventory.analysis.files.values():
             self._collect(file, file.tree, (), file.source.module)
-        self._indexed: list[tuple[str, str, frozenset[str]]] = []
-        """Rows of weights of modules that nobody names: place, index, kinds of the modules if they are known."""
+        self._indexed: list[tuple[str, frozenset[str]]] = []
+        """Rows of weights of modules that nobody names: the place, and the kinds of the modules if they are known."""
         for file in inventory.analysis.files.values():
-            self._collect_rows(file)
+            self._collect_rows(file, file.tree)
         self.ties = self._ties()
 
     def _collect(self, file: FileAnalysis, node: cst.CSTNode, parents: tuple[cst.CSTNode, ...], path: str) -> None:
@@ -66,22 +64,31 @@ class WeightUses:
         for child in children(node):
             self._collect(file, child, (node, *parents[:4]), path)
 
-    def _collect_rows(self, file: FileAnalysis) -> None:
-        for node in walk(file.tree):
-            if not isinstance(node, cst.Subscript):
-                continue
-            weight = node.value
-            if isinstance(weight, cst.Attribute) and weight.attr.value == "data":
-                weight = weight.value
-            if isinstance(weight, cst.Attribute) and weight.attr.value == "weight":
-                holder = weight.value
-                if isinstance(holder, cst.Attribute) and holder.attr.value in self._uses:
-                    continue  # a layer by its name, see `reason`
-                kind = file.types.of(holder)
-                known = kind.kind == "object" and bool(kind.name)
-                index = code_of(node.slice[0].slice) if len(node.slice) == 1 else ""
-                kinds = frozenset(kind.name.split("|")) if known else frozenset[str]()
-                self._indexed.append((f"{file.source.path}:{file.line(node)}", index, kinds))
+    def _collect_rows(self, file: FileAnalysis, node: cst.CSTNode, guards: tuple[str, ...] = ()) -> None:
+        if isinstance(node, cst.If):
+            guards = (*guards, code_of(node.test))
+        if isinstance(node, cst.Subscript):
+            self._collect_row(file, node, guards)
+        for child in children(node):
+            self._collect_rows(file, child, guards)
+
+    def _collect_row(self, file: FileAnalysis, node: cst.Subscript, guards: tuple[str, ...]) -> None:
+        weight = node.value
+        if isinstance(weight, cst.Attribute) and weight.attr.value == "data":
+            weight = weight.value
+        if not isinstance(weight, cst.Attribute) or weight.attr.value != "weight":
+            return
+        holder = weight.value
+        if isinstance(holder, cst.Attribute) and holder.attr.value in self._uses:
+            return  # a layer by its name, see `reason`
+        padding = f"{code_of(holder)}.padding_idx"
+        index = node.slice[0].slice
+        if isinstance(index, cst.Index) and code_of(index.value) == padding and f"{padding} is not None" in guards:
+            return  # of a cut table `padding_idx` is a row that the rank holds, or None
+        kind = file.types.of(holder)
+        known = kind.kind == "object" and bool(kind.name)
+        kinds = frozenset(kind.name.split("|")) if known else frozenset[str]()
+        self._indexed.append((f"{file.source.path}:{file.line(node)}", kinds))
 
     def of(self, ref: LayerRef) -> list[Use]:
         """Uses that may be those of a layer: the object is of its class, or nobody knows of which."""
@@ -111,11 +118,9 @@ class WeightUses:
         return self._rows_changed(ref)
 
     def _rows_changed(self, ref: LayerRef) -> str | None:
-        """`module.weight.data[module.padding_idx] = 0` on any modules: rows have other numbers when cut."""
+        """`module.weight.data[0] = 0` on any modules, as a reason: rows have other numbers when cut."""
         layer = self.inventory.of(ref)
-        for place, index, kinds in self._indexed:
-            if index.endswith("padding_idx") and "padding_idx" not in (layer.arguments or {}):
-                continue
+        for place, kinds in self._indexed:
             if not kinds or layer.kind in kinds:
                 return f"{place} uses single rows of the weights of modules"
         return None
