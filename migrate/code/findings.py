@@ -179,6 +179,12 @@ CODES: dict[str, Code] = {
         "Nothing to do, unless the program looks at these tensors as a whole.",
         "tensors of one rank",
     ),
+    "M703": Code(
+        Severity.WARNING,
+        "With cut layers a rank holds pieces of tensors, and only ranks of a data parallel group are replicas.",
+        "Call set_mesh with a layout that has dp and name its ranks here, or take another optimizer.",
+        "needs whole tensors or replicas",
+    ),
     # verification
     "M601": Code(
         Severity.WARNING,

@@ -16,7 +16,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import Parameter, Tensor
 
-from .step_record import recorded_part, recording
+from .step_record import Unrecordable, recorded_part, recording
 from .step_state import StepState, Walk
 from .step_watch import program_line, watching
 
@@ -41,6 +41,8 @@ class CompiledGradient:
         self.state = StepState([forward], list(sources))
         self.refused: str | None = None
         """Why no graph is made, with file and line."""
+        self.failed = False
+        """Whether the compiler failed; afterwards, this process may not be fit for other graphs."""
         self.graphs: dict[tuple[Any, ...], _Graph | bool] = {}
         """By key; after the eager run that found nothing against a graph: whether it gives tensors besides the loss."""
         self._is_full = False
@@ -60,7 +62,11 @@ class CompiledGradient:
             try:
                 self.graphs[key] = graph = _Graph(self.forward, parameters, state, args, kwargs, graph)
                 return graph(state)
+            except Unrecordable as error:
+                self._refuse(str(error))
+                return self._eager(parameters, args, kwargs)
             except Exception as error:  # noqa: BLE001  (whatever the compiler cannot do runs eagerly, and is said)
+                self.failed = True
                 self._refuse(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
                 return self._eager(parameters, args, kwargs)
         return graph(state)

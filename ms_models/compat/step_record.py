@@ -10,11 +10,23 @@ import mindspore as ms
 from mindspore import Tensor, ops
 from mindspore.graph import jit_trace
 
+from .step_watch import program_line
+
+_SHAPED_BY_VALUES = frozenset(
+    {"NonZero", "NonZeroExt", "MaskedSelect", "Unique", "Unique2", "UniqueDim", "UniqueConsecutive", "UniqueWithPad"}
+)
+
+
+class Unrecordable(Exception):
+    """The function does something that no graph can repeat; the text says where and what."""
+
 
 class _Recorder(jit_trace.TraceJitContext):
     """Takes note of every operation that runs."""
 
     def args_preprocess(self, prim_name: str, prim_res: Any, *args: Any) -> Any:
+        if prim_name in _SHAPED_BY_VALUES:
+            raise Unrecordable(f"{program_line()}: {prim_name} gives a shape that depends on values")
         # MindSpore's own looks at the whole stack for each operation: most of the time of recording, and a failure
         # where a frame has no source, as under `python -m`.
         args = tuple(jit_trace._convert_arg_for_operators(arg, prim_name) for arg in args)

@@ -78,8 +78,8 @@ class _Comparison:
                 if candidate.refused is None:
                     have = (*candidate(parameters, args, kwargs), put_back())
         if candidate.refused is not None:
-            failed = candidate.graphs and candidate.refused
-            self._judge(place, f"{FAILED}: {failed}" if failed else self._relative(candidate.refused))
+            reason = self._relative(candidate.refused)
+            self._judge(place, f"{FAILED}: {reason}" if candidate.failed else reason)
         elif difference := self._difference(want, have, parameters):
             self._judge(place, difference)
         else:

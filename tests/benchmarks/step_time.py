@@ -1,0 +1,124 @@
+"""Step time of converted projects, compiled and eager, against PyTorch on the same cores.
+
+    python tests/benchmarks/step_time.py [--size large] [--cores 1] [--steps 10] [PROJECT ...]
+
+Three processes, one for each, take steps in turn, so that what else the machine does falls on all alike; figures are
+medians and medians of the paired ratios. The first steps (warm-up, recording and compiling) are given apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from migrate.code.command import convert
+from migrate.code.execution import switched_on
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PROJECTS = {
+    "torch_gpt": ROOT / "samples" / "torch_gpt",
+    "bert_classifier": ROOT / "tests" / "code" / "projects" / "bert_classifier",
+    "kv_cache": ROOT / "tests" / "code" / "projects" / "kv_cache",
+}
+WARM_UP = 3
+"""Eager and watched, recorded and compiled, first run of the graph."""
+
+
+def prepare(name: str, folder: Path) -> dict[str, Path]:
+    """The project with its steps in PyTorch, converted, and converted with the switch on."""
+    source = folder / "torch"
+    shutil.copytree(PROJECTS[name], source)
+    shutil.copyfile(HERE / "step_programs" / f"{name}.py", source / "step_program.py")
+    sides = {"torch": source, "eager": folder / "eager", "compiled": folder / "compiled"}
+    for side in ("eager", "compiled"):
+        report = convert(source, sides[side])
+    steps = [step for step in report.facts["execution"] if step["file"] == "step_program.py"]
+    path = sides["compiled"] / "step_program.py"
+    path.write_text(switched_on(path.read_text(encoding="utf-8"), [step["function_line"] for step in steps]))
+    return sides
+
+
+class Worker:
+    """One side, which steps when it is told to."""
+
+    def __init__(self, folder: Path, size: str, cores: int) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(cores), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, str(HERE / "step_worker.py"), str(folder), size, str(cores)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
+        )
+
+    def step(self) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith('{"s"'):
+                return dict(json.loads(line))
+        raise SystemExit(f"{self.process.args}: ended with code {self.process.wait()}")
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def measure(name: str, size: str, cores: int, steps: int) -> dict[str, Any]:
+    """Seconds and MiB of each side, and ratios of steps taken in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        workers = {side: Worker(path, size, cores) for side, path in prepare(name, Path(folder)).items()}
+        try:
+            first = {side: sum(worker.step()["s"] for _ in range(WARM_UP)) for side, worker in workers.items()}
+            rounds = [{side: worker.step() for side, worker in workers.items()} for _ in range(steps)]
+        finally:
+            for worker in workers.values():
+                worker.close()
+    return {
+        "project": name,
+        "size": size,
+        "cores": cores,
+        "first_steps_s": first,
+        "step_ms": {side: 1e3 * median(r[side]["s"] for r in rounds) for side in workers},
+        "of_torch": {side: median(r[side]["s"] / r["torch"]["s"] for r in rounds) for side in ("eager", "compiled")},
+        "mib": {side: rounds[-1][side]["mib"] for side in workers},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("projects", nargs="*", default=list(PROJECTS), metavar="PROJECT")
+    parser.add_argument("--size", default="large", choices=("small", "large"))
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    options = parser.parse_args()
+    rows = []
+    print(
+        "| project | size | torch ms | eager ms | compiled ms | eager / torch | compiled / torch | first steps s | MiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in options.projects:
+        row = measure(name, options.size, options.cores, options.steps)
+        rows.append(row)
+        ms, ratio, mib = row["step_ms"], row["of_torch"], row["mib"]
+        print(
+            f"| {name} | {options.size} | {ms['torch']:.0f} | {ms['eager']:.0f} | {ms['compiled']:.0f} | "
+            f"{ratio['eager']:.2f} | {ratio['compiled']:.2f} | {row['first_steps_s']['compiled']:.1f} | "
+            f"{mib['torch']:.0f} / {mib['eager']:.0f} / {mib['compiled']:.0f} |",
+            flush=True,
+        )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
