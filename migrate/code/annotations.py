@@ -17,8 +17,8 @@ from migrate.code.types import (
     UNKNOWN,
     VALUE,
     Type,
+    either,
     instance,
-    join,
     join_known,
     list_of,
     tuple_of,
@@ -50,7 +50,7 @@ class Annotations:
                 return None
             return TENSOR if text in ("torch.Tensor", "Tensor") else None
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
-            return join(self.read(node.left), self.read(node.right))
+            return either(self.read(node.left), self.read(node.right))
         if isinstance(node, cst.Subscript):
             return self._subscripted(node)
         if isinstance(node, cst.Name) and node.value == "None":

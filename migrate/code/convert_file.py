@@ -17,6 +17,7 @@ from migrate.code.passes.dynamic import Dynamic
 from migrate.code.passes.einops_imports import EinopsImports
 from migrate.code.passes.executed_texts import ExecutedTexts
 from migrate.code.passes.formats import Formats
+from migrate.code.passes.full_slices import FullSlices
 from migrate.code.passes.inplace import InPlace
 from migrate.code.passes.leftovers import Leftovers
 from migrate.code.passes.members import Members
@@ -43,6 +44,7 @@ PASSES: tuple[type[Pass], ...] = (
     SharedWrites,
     Formats,
     ComplexProducts,
+    FullSlices,
     RuntimeChecks,
     ExecutedTexts,
     Members,

@@ -126,7 +126,7 @@ class Inference(CallInference):
         if len(base.alternatives) > 1:
             found = [self.member(one, attribute) for one in base.alternatives]
             return None if None in found else join_all(tuple(t for t in found if t is not None))
-        if base.is_tensor:
+        if base.is_tensor or base.kind == "tensors":
             return _TENSOR_ATTRIBUTES.get(attribute, UNKNOWN)
         if base.kind in ("object", "class", "super"):
             for name in self.symbols.lineage(base.name)[1 if base.kind == "super" else 0 :]:

@@ -26,6 +26,7 @@ _ANSWERED: dict[str, tuple[type, ...]] = {
     "call": (cst.Call,),
     "reference": (cst.Name, cst.Attribute),
     "operation": (cst.BinaryOperation,),
+    "subscript": (cst.Subscript,),
     "formatted": (cst.FormattedStringExpression,),
     "small_statement": (cst.BaseSmallStatement,),
     "function": (cst.FunctionDef,),

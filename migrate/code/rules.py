@@ -108,6 +108,13 @@ CHANGES: dict[str, Code] = {
         _COMPARE,
         "augmented assignment to a shared tensor",
     ),
+    "C212": Code(
+        Severity.NOTE,
+        "`:` at the end of an index says nothing, and MindSpore misreads a mask of several axes before it.",
+        _NOTHING,
+        "full slice at the end of an index",
+        LineStatus.EXACT,
+    ),
     # imports
     "C301": Code(
         Severity.NOTE,

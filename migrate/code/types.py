@@ -131,6 +131,15 @@ def join(left: Type | None, right: Type | None) -> Type | None:
     return UNKNOWN
 
 
+def either(left: Type | None, right: Type | None) -> Type | None:
+    """The type of an annotation `left | right`; of a tensor or a tuple of them: a container whose leaves are tensors."""
+    found = join(left, right)
+    if found != UNKNOWN or left is None or right is None:
+        return found
+    leaves = [one.element if one.kind in ("tuple", "list") else one for one in (left, right)]
+    return TENSORS if all(leaf.is_tensor or leaf == TENSORS for leaf in leaves) else found
+
+
 def _joined_items(left: Type, right: Type) -> tuple[Type, ...]:
     items = join_known([*left.items, *right.items])
     return () if items is None else (items,)

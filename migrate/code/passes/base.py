@@ -37,6 +37,9 @@ class Pass:
     def operation(self, original: cst.BinaryOperation, updated: cst.BinaryOperation) -> cst.BaseExpression | None:
         return None
 
+    def subscript(self, original: cst.Subscript, updated: cst.Subscript) -> cst.BaseExpression | None:
+        return None
+
     def formatted(
         self, original: cst.FormattedStringExpression, updated: cst.FormattedStringExpression
     ) -> cst.FormattedStringExpression | None:

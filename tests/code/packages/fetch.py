@@ -80,7 +80,10 @@ def fetch(package: Package, build: Path) -> Path:
         for name, version in {package.name: package.version, **package.convert}.items():
             with zipfile.ZipFile(_wheel(name, version, build)) as archive:
                 if package.remote_code:
-                    _as_remote_code(archive, package.remote_code, part)
+                    part.mkdir(parents=True)
+                    for file in package.remote_code:
+                        text = as_remote_code(archive.read(file).decode("utf-8"), file)
+                        (part / Path(file).name).write_text(text, encoding="utf-8")
                 else:
                     archive.extractall(part)
         for metadata in part.glob("*.dist-info"):
@@ -89,19 +92,15 @@ def fetch(package: Package, build: Path) -> Path:
     return repo
 
 
-def _as_remote_code(archive: zipfile.ZipFile, files: Sequence[str], target: Path) -> None:
-    """Files side by side, as in a repository of weights; what they take from their package they import by its name."""
-    target.mkdir(parents=True)
-    for file in files:
-        folders = file.split("/")[:-1]
+def as_remote_code(text: str, file: str) -> str:
+    """A file of a package as it stands alone in a repository of weights: it imports its package by name."""
+    folders = file.split("/")[:-1]
 
-        def absolute(found: re.Match[str], folders: list[str] = folders) -> str:
-            above = folders[: len(folders) + 1 - len(found[1])]
-            return f"from {'.'.join([*above, *filter(None, [found[2]])])} import"
+    def absolute(found: re.Match[str]) -> str:
+        above = folders[: len(folders) + 1 - len(found[1])]
+        return f"from {'.'.join([*above, *filter(None, [found[2]])])} import"
 
-        text = archive.read(file).decode("utf-8")
-        text = re.sub(r"^from (\.+)([\w.]*) import", absolute, text, flags=re.MULTILINE)
-        (target / Path(file).name).write_text(text, encoding="utf-8")
+    return re.sub(r"^from (\.+)([\w.]*) import", absolute, text, flags=re.MULTILINE)
 
 
 def _wheel(name: str, version: str, build: Path) -> Path:
