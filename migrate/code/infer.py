@@ -23,8 +23,10 @@ from migrate.code.types import (
     VALUE,
     Type,
     from_returns,
+    instance,
     join,
     join_all,
+    join_known,
     list_of,
     tuple_of,
 )
@@ -280,10 +282,23 @@ class Inference(CallInference):
             return self.narrowed(test.right, taken)[0], env
         if isinstance(test, cst.Call) and test.args and isinstance(test.args[0].value, cst.Name):
             question = self.resolver.qualified(test.func)
-            kind = self.resolver.qualified(test.args[1].value) if len(test.args) == 2 else None
-            if question == "torch.is_tensor" or (question == "builtins.isinstance" and kind in _TENSOR_CLASSES):
-                return {**env, test.args[0].value.value: TENSOR}, env
+            found = TENSOR if question == "torch.is_tensor" else None
+            if question == "builtins.isinstance" and len(test.args) == 2:
+                found = self._class_asked(test.args[1].value)
+            if found is not None:
+                return {**env, test.args[0].value.value: found}, env
         return env, env
+
+    def _class_asked(self, node: cst.BaseExpression) -> Type | None:
+        """What an object is that `isinstance` says yes to, for tensors, modules and classes of the repository."""
+        if isinstance(node, cst.Tuple):
+            kinds = [self._class_asked(element.value) for element in node.elements]
+            return None if None in kinds else join_known([kind for kind in kinds if kind is not None])
+        name = self.resolver.qualified(node)
+        if name in _TENSOR_CLASSES:
+            return TENSOR
+        known = name is not None and (name in self.symbols.classes or self.symbols.is_module(name))
+        return instance(name) if name is not None and known else None
 
     def _namedexpr(self, node: cst.NamedExpr, env: Env) -> Type:
         found = self.type_of(node.value, env)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from migrate.code.command import convert
 from migrate.code.verify.modules import Outcome, judge
@@ -27,6 +29,8 @@ NAMES = (
     "custom_function",
     "dpo",
     "gan",
+    "hf_trainer",
+    "hf_remote_code",
     "kv_cache",
     "lora",
     "moe",
@@ -168,7 +172,7 @@ def test_own_training_loop_gives_the_same_numbers(name: str, projects: dict[str,
 @pytest.mark.parametrize("name", NAMES)
 def test_pytorch_reads_the_checkpoints_of_the_converted_project(name: str, projects: dict[str, Both]) -> None:
     project = projects[name]
-    saved = [path for path in (project.work / "torch" / "out").iterdir() if path.suffix != ".json"]
+    saved = [path for path in (project.work / "torch" / "out").iterdir() if path.suffix not in (".json", "")]
     assert saved
     for path in saved:
         want = tensors(torch.load(path, weights_only=False))
@@ -179,6 +183,34 @@ def test_pytorch_reads_the_checkpoints_of_the_converted_project(name: str, proje
             assert want[key].dtype == have[key].dtype and want[key].shape == have[key].shape, key
             atol = KEY_BIAS_ATOL if key.endswith(KEY_BIAS) else WEIGHT_ATOL
             np.testing.assert_allclose(have[key].numpy(), want[key].numpy(), WEIGHT_RTOL, atol, err_msg=key)
+
+
+def test_transformers_loads_what_the_converted_project_saved(
+    projects: dict[str, Both], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A directory with shards, as remote code: `AutoModelForCausalLM` continues a prompt as the converted model did."""
+    project = projects["hf_remote_code"]
+    saved = project.work / "mindspore" / "out" / "model"
+    assert len(list(saved.glob("model-*.safetensors"))) > 1
+    for path in (project.source / "tiny").glob("*_tiny.py"):
+        shutil.copy(path, saved)
+    config = json.loads((saved / "config.json").read_text(encoding="utf-8"))
+    config["auto_map"] = {
+        "AutoConfig": "configuration_tiny.TinyConfig",
+        "AutoModelForCausalLM": "modeling_tiny.TinyForCausalLM",
+    }
+    (saved / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        saved, trust_remote_code=True, output_loading_info=True
+    )
+    assert not any(info.values())
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    made = project.losses("mindspore")["greedy"]
+    prompts = torch.tensor(made)[:, :5]
+    again = model.generate(prompts, attention_mask=(prompts != 0).long(), max_new_tokens=12)
+    assert again.tolist() == made
 
 
 def tensors(value: Any, path: str = "") -> dict[str, torch.Tensor]:
