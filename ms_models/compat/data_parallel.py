@@ -10,6 +10,7 @@ from mindspore import Tensor, nn
 
 from .distributed import ProcessGroup, ReduceOp, all_reduce, broadcast, get_world_size
 from .module import Module
+from .whole import refuse_replicas
 
 
 class DistributedDataParallel(Module):
@@ -28,6 +29,7 @@ class DistributedDataParallel(Module):
         self.broadcast_buffers = broadcast_buffers
         self.require_backward_grad_sync = True
         several = get_world_size(process_group) > 1
+        refuse_replicas(module.get_parameters(), process_group.ranks if process_group else range(get_world_size()))
         source = process_group.ranks[0] if process_group else 0
         for parameter in module.get_parameters():
             if several:

@@ -10,6 +10,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, _no_grad, ops
 
+from .whole import own_like, whole_like
+
 
 class Optimizer:
     """Base class with torch's interface.
@@ -122,7 +124,9 @@ class Optimizer:
         state = {}
         for parameter, values in self.state.items():
             kept = {name: value for name, value in values.items() if name != "step" or self._saves_step}
-            state[numbers[id(parameter)]] = {name: self._saved(value) for name, value in kept.items()}
+            state[numbers[id(parameter)]] = {
+                name: whole_like(parameter, self._saved(value)) for name, value in kept.items()
+            }
         return {"state": dict(sorted(state.items())), "param_groups": groups}
 
     def _saved(self, value: Any) -> Any:
@@ -157,7 +161,7 @@ class Optimizer:
         state["step"] = int(given.pop("step", bool(given)))
         for name, value in given.items():
             if isinstance(state[name], Tensor):
-                state[name].set_data(copy_of(value).astype(state[name].dtype))
+                state[name].set_data(own_like(parameter, copy_of(value)).astype(state[name].dtype))
             else:
                 state[name] = float(value)
         return state

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from mindspore import Tensor, nn
 
 from .distributed import ReduceOp, all_reduce, broadcast, get_world_size
+from .whole import refuse_replicas
 
 CellT = TypeVar("CellT", bound=nn.Cell)
 
@@ -46,6 +47,7 @@ def fully_shard(module: CellT) -> CellT:
         ValueError: the process group is not initialised.
     """
     several = get_world_size() > 1
+    refuse_replicas(module.get_parameters(), range(get_world_size()))
 
     def mean(gradient: Tensor) -> Tensor:
         if several and module._synchronises:

@@ -5,6 +5,7 @@ Whoever draws or loads values asks here, and so needs to know nothing about rank
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -22,6 +23,39 @@ def own_numbers(tensor: Tensor, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any
     """What a rank keeps of numbers for the whole of `tensor`, so that every rank must have the same numbers."""
     piece = getattr(tensor, "piece", None)
     return numbers if piece is None else piece.take(numbers)
+
+
+def whole_like(tensor: Tensor, values: Any) -> Any:
+    """The whole of values that are laid out like `tensor`, e.g. an optimizer's moments. Every rank must call it."""
+    piece = getattr(tensor, "piece", None)
+    if piece is None or not isinstance(values, Tensor) or values.shape != tensor.shape:
+        return values
+    return piece.whole(values)
+
+
+def own_like(tensor: Tensor, values: Tensor) -> Tensor:
+    """What a rank keeps of what `whole_like` gave."""
+    piece = getattr(tensor, "piece", None)
+    return (
+        values
+        if piece is None or tuple(values.shape) != tuple(piece.shape)
+        else own_values(tensor, values).astype(values.dtype)
+    )
+
+
+def refuse_replicas(parameters: Iterable[Any], ranks: Sequence[int]) -> None:
+    """Ranks that hold different pieces of a parameter are no replicas: their gradients must not be averaged.
+
+    Raises:
+        ValueError: two of `ranks` share out a parameter.
+    """
+    for parameter in parameters:
+        shared = set(getattr(getattr(getattr(parameter, "piece", None), "group", None), "ranks", ())) & set(ranks)
+        if len(shared) > 1:
+            raise ValueError(
+                f"the ranks {sorted(shared)} hold different pieces of {parameter.name}, so they are no replicas; call "
+                "set_mesh with a layout that has dp, and name the ranks of one dp group as process_group"
+            )
 
 
 def own_values(tensor: Tensor, values: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from migrate.code.shard.changes import ENTER, Changes
 from migrate.code.shard.layers import SIGNATURES
 
 _CELLS = "ms_compat.split_layers"
+_WHOLE_OPTIMIZERS = frozenset({"Adafactor", "LBFGS", "Muon"})
+_REPLICAS = frozenset({"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "DistributedSampler"})
 _SUPER_INIT = m.SimpleStatementLine(
     body=[m.Expr(m.Call(func=m.Attribute(value=m.Call(func=m.Name("super")), attr=m.Name("__init__"))))]
 )
@@ -33,6 +35,8 @@ class Shard(Pass):
     def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
         new = self.changes.layers.get(original)
         if new is None:
+            if self.changes.layers and (reason := _needs_wholes(self.context.torch_name(original.func))):
+                self.context.report("M703", original, reason)
             return self._number_or_tensor(original, updated)
         self.context.counts.add(new.torch_name, converted=True)
         names = SIGNATURES[new.torch_name]
@@ -72,6 +76,16 @@ class Shard(Pass):
             lines = [cst.parse_statement(f"{n} = self.{ENTER}({n})") for n in self.changes.methods[original]]
             return _inserted(updated, _after_docstring(updated), lines)
         return None
+
+
+def _needs_wholes(name: str | None) -> str | None:
+    """Why a call of torch does not fit layers that are cut; None if it does."""
+    if name is None:
+        return None
+    last = name.rpartition(".")[2]
+    if name.startswith("torch.optim.") and last in _WHOLE_OPTIMIZERS:
+        return f"{last} looks at whole gradients, and a rank has pieces of them"
+    return f"{last} takes all ranks for replicas" if last in _REPLICAS else None
 
 
 def _keyword(name: str, value: cst.BaseExpression) -> cst.Arg:

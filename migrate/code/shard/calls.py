@@ -35,6 +35,7 @@ from migrate.code.shard.values import (
 )
 
 MAX_DEPTH = 12
+DROPOUT = "dropout between the cut layers drops the same places of every rank's share"
 ATTENTION_FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
 """transformers' registry: every entry takes (module, query, key, value, mask, ...), heads on the axis before last but
 one, and gives the output with heads on the axis before last, and weights."""
@@ -109,7 +110,7 @@ class Calls(Expressions):
             shape = list(tensor.shape)
             shape[-2] = unknown()
             found.append(tensor.with_shape(tuple(shape)))
-        self.record.notes.append("the cache holds this rank's heads of keys and values")
+        self._note("the cache holds this rank's heads of keys and values")
         return Items(tuple(found))
 
     # -- linear layers
@@ -218,6 +219,8 @@ class Calls(Expressions):
                 return tensors[0].with_shape(tensors[0].shape)
             return self.mixed([a.value for a in given], module.name)
         if (module.name in ops.ELEMENTWISE_MODULES or module.name.endswith("ACT2FN")) and len(given) == 1:
+            if module.name == "torch.nn.Dropout":
+                self._note(DROPOUT)
             return tensors[0].with_shape(tensors[0].shape)
         if module.name == "torch.nn.Softmax" and len(given) == 1:
             dim = next((_number(a.value) for a in module.arguments), None)
@@ -273,6 +276,10 @@ class Calls(Expressions):
             self.enter(mask.value, mask.node)
         self._note_attention(*tensors)
         return ops.attended(*tensors)
+
+    def _note(self, text: str) -> None:
+        if text not in self.record.notes:
+            self.record.notes.append(text)
 
     def _note_attention(self, *tensors: Tensor) -> None:
         for tensor in tensors:
@@ -334,6 +341,8 @@ class Calls(Expressions):
             return self._pieces(name, tensor, given)
         if name in ("matmul", "bmm", "__matmul__"):
             return self.multiplied(tensor, values[0], (method.node, given[0].node))
+        if name == "dropout" and tensor.is_cut:
+            self._note(DROPOUT)
         if name in ops.ELEMENTWISE:
             return self.combined([(tensor, method.node), *((a.value, a.node) for a in given)])
         if not tensor.is_cut:

@@ -1,0 +1,241 @@
+"""Which blocks `--shard auto` cuts, what becomes of them, and what it leaves whole for which reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from migrate.code.command import convert
+from migrate.report import Report
+
+HEAD = """\
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+"""
+
+
+def converted(tmp_path: Path, text: str, shard: str = "auto") -> tuple[Report, str]:
+    """The report and the file that a module becomes."""
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    (repo / "model.py").write_text(HEAD + text, encoding="utf-8")
+    report = convert(repo, tmp_path / "out", shard=shard)
+    assert "M102" not in {f.code for f in report.findings}, report.findings
+    return report, (tmp_path / "out" / "model.py").read_text(encoding="utf-8")
+
+
+def cuts(report: Report) -> dict[str, str]:
+    return {row["parameter"].split(".")[1]: row["cut"] for row in report.facts["sharding"]["cut"]}
+
+
+def reasons(report: Report) -> str:
+    return "\n".join(f.message for f in report.findings if f.code == "M701")
+
+
+ATTENTION = """\
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.width = dim // heads
+        {layers}
+
+    def forward(self, x, mask=None):
+        b, t, d = x.shape
+        {split}
+        {between}
+        scores = q @ k.transpose(-2, -1) / math.sqrt(self.width)
+        if mask is not None:
+            scores = scores + mask
+        y = scores.softmax(dim=-1) @ v
+        y = y.transpose(1, 2).reshape({merged})
+        return self.out(y)
+"""
+SEPARATE = """self.q, self.k, self.v = None, None, None
+        self.wq = nn.Linear(dim, dim)
+        self.wk = nn.Linear(dim, dim)
+        self.wv = nn.Linear(dim, dim)
+        self.out = nn.Linear(dim, dim)"""
+THREE = "q, k, v = (w.view(b, t, self.heads, self.width).transpose(1, 2) for w in (self.wq(x), self.wk(x), self.wv(x)))"
+
+
+def attention(layers: str = SEPARATE, split: str = THREE, between: str = "pass", merged: str = "b, t, d") -> str:
+    return ATTENTION.format(layers=layers, split=split, between=between, merged=merged)
+
+
+FUSED = "self.qkv = nn.Linear(dim, 3 * dim)\n        self.out = nn.Linear(dim, dim)"
+CUT = {
+    "separate": (attention(), {"wq": "column", "wk": "column", "wv": "column", "out": "row"}, ["heads=self.heads"]),
+    "chunks of one layer": (
+        attention(
+            FUSED,
+            "q, k, v = self.qkv(x).chunk(3, dim=-1)\n"
+            "        q, k, v = [z.view(b, t, self.heads, -1).transpose(1, 2) for z in (q, k, v)]",
+        ),
+        {"qkv": "column", "out": "row"},
+        ["parts=3", "heads=self.heads", "self.enter_parallel(x)", "view(b, t, split_layers.local(self.heads), -1)"],
+    ),
+    "parts as an axis": (
+        attention(
+            FUSED,
+            "q, k, v = self.qkv(x).view(b, t, 3, self.heads, self.width).permute(2, 0, 3, 1, 4).unbind(0)",
+        ),
+        {"qkv": "column", "out": "row"},
+        ["parts=3, heads=self.heads", "view(b, t, 3, -1, self.width)"],
+    ),
+    "parts within heads": (
+        attention(
+            FUSED,
+            "q, k, v = self.qkv(x).view(b, t, self.heads, 3 * self.width).transpose(1, 2).chunk(3, dim=-1)",
+        ),
+        {"qkv": "column", "out": "row"},
+        ["ColumnParallelLinear(dim, 3 * dim, heads=self.heads)"],
+    ),
+    "shape of any input": (
+        attention(
+            split="shape = x.shape[:-1] + (-1, self.width)\n"
+            "        q = self.wq(x).view(shape).transpose(1, 2)\n"
+            "        k = self.wk(x).view(shape).transpose(1, 2)\n"
+            "        v = self.wv(x).view(shape).transpose(1, 2)",
+            merged="*x.shape[:-1], -1",
+        ),
+        {"wq": "column", "wk": "column", "wv": "column", "out": "row"},
+        ["heads=dim // self.width"],
+    ),
+    "einsum": (
+        attention(
+            split="q, k, v = (w.view(b, t, self.heads, self.width) for w in (self.wq(x), self.wk(x), self.wv(x)))",
+            between="a = torch.einsum('bqhd,bkhd->bhqk', q, k).softmax(-1)\n"
+            "        return self.out(torch.einsum('bhqk,bkhd->bqhd', a, v).flatten(2))",
+        ),
+        {"wq": "column", "wk": "column", "wv": "column", "out": "row"},
+        ["heads=self.heads"],
+    ),
+    "residual inside the block": (
+        """class Mlp(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.up = nn.Linear(dim, 4 * dim)  # comment stays
+        self.down = nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+""",
+        {"up": "column", "down": "row"},
+        ["self.up(self.enter_parallel(self.norm(x)))", "# comment stays"],
+    ),
+    "scale that is learned": (
+        attention(between="q = q * self.scale", layers=SEPARATE + "\n        self.scale = nn.Parameter(torch.ones(1))"),
+        {"wq": "column", "wk": "column", "wv": "column", "out": "row"},
+        ["q = q * self.enter_parallel(self.scale)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_block_that_is_proved_is_cut(tmp_path: Path, name: str) -> None:
+    text, wanted, lines = CUT[name]
+    report, out = converted(tmp_path, text)
+    assert cuts(report) == wanted, reasons(report)
+    for line in lines:
+        assert line in out, out
+
+
+WHOLE = {
+    "norm over the cut features": (
+        attention(SEPARATE + "\n        self.norm = nn.LayerNorm(dim)", "q = self.norm(self.wq(x))\n"
+                  "        k, v = self.wk(x), self.wv(x)\n"
+                  "        q, k, v = [z.view(b, t, self.heads, -1).transpose(1, 2) for z in (q, k, v)]"),
+        "LayerNorm is applied to a cut tensor",
+    ),
+    "norm with weights over each head": (
+        attention(SEPARATE + "\n        self.norm = nn.LayerNorm(dim // heads)", between="q = self.norm(q)"),
+        "LayerNorm is applied to a cut tensor",
+    ),
+    "reshape that is not proved": (attention(merged="b * t, -1"), "do not prove where the cut axis goes"),
+    "softmax over heads": (attention(between="q = q.softmax(dim=1)"), "softmax runs along the axis that is cut"),
+    "sum over heads": (attention(between="q = q + q.mean(dim=1, keepdim=True)"), "along the axis that is cut"),
+    "heads mixed by a layer": (
+        attention(SEPARATE + "\n        self.mix = nn.Conv1d(heads, heads, 1)", between="q = self.mix(q)"),
+        "Conv1d is applied to a cut tensor",
+    ),
+    "an operation that is not known": (attention(between="q = torch.flip(q, (1,))"), "flip of a cut tensor"),
+    "a condition on the data of a rank": (
+        attention(between="if q.abs().max() > 1:\n            q = q / 2"),
+        "over all elements of a cut tensor|a condition|max of a cut tensor",
+    ),
+    "a weight used by itself": (
+        attention(between="q = q + F.linear(x, self.wq.weight).view(b, t, self.heads, -1).transpose(1, 2)"),
+        "uses the weight of wq itself",
+    ),
+    "a layer called from another method": (
+        attention() + "\n    def keys(self, x):\n        return self.wk(x)\n",
+        "calls wk in a method that was not followed",
+    ),
+    "the cut tensor is returned": (
+        attention().replace("return self.out(y)", "return y, self.out(y)"),
+        "the result is cut",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_block_that_is_not_proved_stays_whole_and_says_why(tmp_path: Path, name: str) -> None:
+    text, reason = WHOLE[name]
+    report, out = converted(tmp_path, text)
+    assert "row" not in cuts(report).values()
+    found = reasons(report)
+    assert any(part in found for part in reason.split("|")), found
+    assert "TODO(msmigrate:M701)" in out and "ColumnParallelLinear" not in out
+    assert any(row["why"] for row in report.facts["sharding"]["whole"])
+
+
+LANGUAGE = """
+class Model(nn.Module):
+    def __init__(self, vocab, dim):
+        super().__init__()
+        self.table = nn.Embedding(vocab, dim)
+        self.places = nn.Embedding(32, dim)
+        self.head = nn.Linear(dim, vocab, bias=False)
+        {tie}
+
+    def forward(self, ids):
+        x = self.table(ids) + self.places(torch.arange(ids.shape[1]))
+        return self.head(x)
+"""
+
+
+def test_table_and_head_are_cut_along_the_vocabulary(tmp_path: Path) -> None:
+    report, out = converted(tmp_path, LANGUAGE.format(tie="self.head.weight = self.table.weight"))
+    assert cuts(report) == {"table": "vocabulary", "head": "vocabulary"}
+    assert "self.places = Embedding(32, dim)" in out
+
+
+def test_a_tie_with_a_layer_that_stays_whole_keeps_both_whole(tmp_path: Path) -> None:
+    text = LANGUAGE.format(tie="self.head.weight = self.table.weight")
+    text = text.replace("nn.Embedding(vocab, dim)", "nn.Embedding(vocab, dim, max_norm=1.0)")
+    report, out = converted(tmp_path, text)
+    assert cuts(report) == {}
+    assert "VocabParallel" not in out
+
+
+def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
+    _, out = converted(tmp_path, attention())
+    again = convert(tmp_path / "out", tmp_path / "again", shard="auto")
+    assert again.facts["files_changed"] == 0
+    assert (tmp_path / "again" / "model.py").read_text(encoding="utf-8") == out
+
+
+def test_without_the_option_nothing_is_cut(tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    (repo / "model.py").write_text(HEAD + attention(), encoding="utf-8")
+    report = convert(repo, tmp_path / "out")
+    assert "sharding" not in report.facts
+    assert not (tmp_path / "out" / "ms_compat" / "split_layers.py").exists()
