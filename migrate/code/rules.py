@@ -115,6 +115,12 @@ CHANGES: dict[str, Code] = {
         "full slice at the end of an index",
         LineStatus.EXACT,
     ),
+    "C213": Code(
+        Severity.NOTE,
+        "The layer, or a length or tensor beside it, is cut over tensor parallel ranks; its flow was followed.",
+        "Train a few steps on one and on two ranks and compare.",
+        "cut over ranks",
+    ),
     # imports
     "C301": Code(
         Severity.NOTE,

@@ -21,6 +21,9 @@ _SUPER_INIT = m.SimpleStatementLine(
 class Shard(Pass):
     """Layers, lengths and entering tensors of cut blocks."""
 
+    rule = "C213"
+    enters = (cst.Call,)
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self.changes: Changes = context.analysis.sharding or Changes()
