@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from migrate.code.resolve import Resolver
+from migrate.code.resolve import Resolver, dotted
 from migrate.code.symbols import Symbols
 from migrate.code.types import (
     DEVICE,
@@ -15,7 +15,6 @@ from migrate.code.types import (
     SHAPE,
     TENSOR,
     UNKNOWN,
-    VALUE,
     Type,
     either,
     instance,
@@ -43,19 +42,15 @@ class Annotations:
         if node is None:
             return None
         if isinstance(node, cst.SimpleString | cst.ConcatenatedString):
-            try:
-                # The names of a quoted annotation have no scope; only plain torch names are understood.
-                text = str(node.evaluated_value)
-            except ValueError:
-                return None
-            return TENSOR if text in ("torch.Tensor", "Tensor") else None
+            quoted = unquoted(node)
+            return None if quoted is None else self.read(quoted)
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
             return either(self.read(node.left), self.read(node.right))
         if isinstance(node, cst.Subscript):
             return self._subscripted(node)
         if isinstance(node, cst.Name) and node.value == "None":
             return NONE
-        name = self.resolver.qualified(node)
+        name = self._name(node)
         if name is None or name in _ANY_ANNOTATIONS:
             return None
         if name in _NUMBER_ANNOTATIONS:
@@ -68,10 +63,12 @@ class Annotations:
             return {"dtype": DTYPE, "device": DEVICE, "Size": SHAPE}[name.rpartition(".")[2]]
         if name in self.symbols.classes or name.startswith("torch."):
             return instance(name)
-        return VALUE if name in (*_LIST_ANNOTATIONS, *_DICT_ANNOTATIONS, *_TUPLE_ANNOTATIONS) else Type("value", name)
+        if name in _LIST_ANNOTATIONS or name in _TUPLE_ANNOTATIONS:
+            return list_of(UNKNOWN)
+        return Type("dict", items=(UNKNOWN,)) if name in _DICT_ANNOTATIONS else Type("value", name)
 
     def _subscripted(self, node: cst.Subscript) -> Type | None:
-        name = self.resolver.qualified(node.value)
+        name = self._name(node.value)
         inner = [self.read(e.slice.value) for e in node.slice if isinstance(e.slice, cst.Index)]
         if name in ("typing.Optional", "typing.Union"):
             return join_known([t for t in inner if t is not None]) if None not in inner else None
@@ -86,4 +83,19 @@ class Annotations:
             if isinstance(second, cst.Index) and isinstance(second.value, cst.Ellipsis):
                 return list_of(inner[0] or UNKNOWN)
             return tuple_of(*[t or UNKNOWN for t in inner])
+        return None
+
+    def _name(self, node: cst.BaseExpression) -> str | None:
+        """Qualified name; the names of a quoted annotation have no scope and are looked up at the top of the file."""
+        name = self.resolver.qualified(node)
+        if name is None and not self.resolver.has_scope(node) and (text := dotted(node)):
+            return self.resolver.top_level(text)
+        return name
+
+
+def unquoted(node: cst.SimpleString | cst.ConcatenatedString) -> cst.BaseExpression | None:
+    """The expression in a quoted annotation; None if it is none."""
+    try:
+        return cst.parse_expression(str(node.evaluated_value).strip())
+    except (cst.ParserSyntaxError, ValueError):
         return None

@@ -22,6 +22,7 @@ from migrate.code.passes.inplace import InPlace
 from migrate.code.passes.leftovers import Leftovers
 from migrate.code.passes.members import Members
 from migrate.code.passes.names import Names
+from migrate.code.passes.quoted_annotations import QuotedAnnotations
 from migrate.code.passes.runtime_checks import RuntimeChecks
 from migrate.code.passes.shared_writes import SharedWrites
 from migrate.code.passes.third_party import ThirdParty
@@ -48,6 +49,7 @@ PASSES: tuple[type[Pass], ...] = (
     RuntimeChecks,
     ExecutedTexts,
     Members,
+    QuotedAnnotations,
     Names,
     TransformersImports,
     Leftovers,

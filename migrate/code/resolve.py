@@ -64,6 +64,22 @@ class Resolver:
         """What the import statements of the file bind: local name -> absolute dotted name."""
         return self._symbols[self.source.module].imports
 
+    def has_scope(self, node: cst.CSTNode) -> bool:
+        """Whether a chain of names stands in the file itself, not in a text."""
+        while isinstance(node, cst.Attribute):
+            node = node.value
+        return isinstance(node, cst.Name) and self._scopes.of(node) is not None
+
+    def top_level(self, name: str) -> str | None:
+        """What a dotted name in a quoted annotation means: imports and definitions of the file, and builtins."""
+        symbols = self._symbols[self.source.module]
+        first, dot, rest = name.partition(".")
+        if first in symbols.imports:
+            return self.canonical(f"{symbols.imports[first]}{dot}{rest}")
+        if first in symbols.definitions or first in symbols.aliases:
+            return self.canonical(f"{self.source.module}.{name}")
+        return f"builtins.{name}" if is_builtin(first) else self._from_star(name)
+
     def is_alias(self, node: cst.CSTNode) -> bool:
         """Whether a name stands for what another name means in this file: `Tensor` after `Tensor = torch.Tensor`."""
         return (
@@ -148,6 +164,8 @@ def absolute(project: Project, source: SourceFile, name: str) -> str:
     if dots:
         package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
         package = package[: len(package) - (dots - 1)] if dots > 1 else package
+        if not package and project.module(name.lstrip(".").split(".")[0]) is None:
+            return name  # a neighbour that is not there: never a library of the same name
         return ".".join([*package, *filter(None, name.lstrip(".").split("."))])
     parts = name.split(".")
     for length in range(len(parts), 0, -1):

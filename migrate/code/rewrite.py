@@ -28,6 +28,7 @@ _ANSWERED: dict[str, tuple[type, ...]] = {
     "operation": (cst.BinaryOperation,),
     "subscript": (cst.Subscript,),
     "formatted": (cst.FormattedStringExpression,),
+    "annotation": (cst.Annotation,),
     "small_statement": (cst.BaseSmallStatement,),
     "function": (cst.FunctionDef,),
     "class_": (cst.ClassDef,),

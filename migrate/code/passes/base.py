@@ -45,6 +45,9 @@ class Pass:
     ) -> cst.FormattedStringExpression | None:
         return None
 
+    def annotation(self, original: cst.Annotation, updated: cst.Annotation) -> cst.Annotation | None:
+        return None
+
     def small_statement(
         self, original: cst.BaseSmallStatement, updated: cst.BaseSmallStatement
     ) -> cst.BaseSmallStatement | None:

@@ -162,6 +162,8 @@ class InPlace(Pass):
         value = self._value(method, call, new)
         if value is None:
             return None
+        if isinstance(target, cst.Subscript) and not self.context.type_of(_container(base)).is_tensor:
+            return write_into(target, value)  # an element of a list: whoever put it there has it as well
         return cst.Assign(targets=[cst.AssignTarget(target)], value=value)
 
     def _report_view(self, name: str, statement: cst.BaseSmallStatement, call: cst.Call) -> None:
@@ -186,6 +188,10 @@ class InPlace(Pass):
             assert isinstance(node, cst.Attribute)
             node = node.value
         return self.context.type_of(node).kind == "parameter"
+
+
+def _container(node: cst.BaseExpression) -> cst.BaseExpression:
+    return node.value if isinstance(node, cst.Subscript) else node
 
 
 def _on(call: cst.Call, receiver: cst.BaseExpression) -> cst.Call:

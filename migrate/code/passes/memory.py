@@ -125,13 +125,13 @@ def _is_apart(first: cst.BaseSlice, second: cst.BaseSlice) -> bool:
     return False
 
 
-def write_into(name: cst.Name, value: cst.BaseExpression) -> cst.Assign:
+def write_into(target: cst.Name | cst.Subscript, value: cst.BaseExpression) -> cst.Assign:
     """`x[()] = value`: `()` leaves no axis out, so it is the one index that tensors of any rank take.
 
     MindSpore gives a tensor assigned with `...` a new memory, which rows taken before do not see.
     """
     index = cst.SubscriptElement(cst.Index(cst.Tuple([])))
-    return cst.Assign([cst.AssignTarget(cst.Subscript(name, [index]))], value)
+    return cst.Assign([cst.AssignTarget(cst.Subscript(target, [index]))], value)
 
 
 def is_picked(context: FileContext, node: cst.Subscript) -> bool:
