@@ -121,7 +121,10 @@ class PrefixConstrainedLogitsProcessor(LogitsProcessor):
             if not allowed:
                 raise ValueError(f"prefix_allowed_tokens_fn allows no token for row {row // self.num_beams}")
             mask[row, allowed] = 0
-        return scores + Tensor(mask)
+        changed = scores.asnumpy() + mask
+        # Where other rules have banned all that is allowed, what is allowed goes first.
+        banned = np.isneginf(changed.max(-1)).reshape(-1, self.num_beams).all(-1).repeat(self.num_beams)
+        return Tensor(np.where(banned[:, None], mask, changed), scores.dtype)
 
 
 class ForcedBOSTokenLogitsProcessor(LogitsProcessor):
