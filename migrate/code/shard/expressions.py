@@ -1,34 +1,24 @@
-"""Values of expressions while the flow of a method is followed."""
+"""Literals, containers and operators while the flow of a method is followed."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import libcst as cst
 
 from migrate.code.context import code_of
-from migrate.code.resolve import Resolver
 from migrate.code.shard import operations as ops
-from migrate.code.shard.layers import ClassLayers, Inventory
-from migrate.code.shard.record import Record, Term
-from migrate.code.shard.sizes import INFERRED, Size, named, product, quotient, unknown
+from migrate.code.shard.elements import Elements
+from migrate.code.shard.record import Term
+from migrate.code.shard.sizes import INFERRED, Size, named, product, quotient
 from migrate.code.shard.values import (
     NONE,
-    Callable,
     Closure,
     Constant,
-    Instance,
     Items,
-    Kept,
-    Layer,
-    LayerRef,
-    Method,
     Number,
     Opaque,
     Tensor,
-    Torch,
     UnprovedError,
     Value,
     is_cut,
@@ -38,193 +28,8 @@ from migrate.code.shard.values import (
 )
 
 
-@dataclass
-class Frame:
-    """A function that is being followed."""
-
-    name: str
-    resolver: Resolver
-    owner: str | None
-    is_root: bool
-    env: dict[str, Value]
-    fallback: ClassLayers | None = None
-    """For an expression of a constructor: whose local variables names may mean."""
-    returned: list[Value] = field(default_factory=list)
-
-
-class Expressions(ABC):
+class Expressions(Elements):
     """Evaluates expressions; calls are in `calls`."""
-
-    def __init__(self, inventory: Inventory, cuts: dict[LayerRef, str], entered: frozenset[str]) -> None:
-        self.inventory, self.cuts, self.entered = inventory, cuts, entered
-        self.symbols, self.facts = inventory.analysis.symbols, inventory.analysis.facts
-        self.record = Record()
-        self.frame: Frame
-        self.expansions: dict[str, tuple[Size, ...]] = {}
-        """What the unknown leading axes of a tensor turned out to be."""
-        self.terms: dict[int, Term] = {}
-        """Where numbers stand, by identity of the value."""
-        self._alive: list[Number] = []
-        self._reads: dict[int, cst.BaseExpression] = {}
-
-    @abstractmethod
-    def _call(self, node: cst.Call) -> Value:
-        """Value of a call."""
-
-    @abstractmethod
-    def run(self, function: Callable, arguments: dict[str, Value]) -> Value:
-        """What a function of the repository returns."""
-
-    def value(self, node: cst.BaseExpression) -> Value:
-        """Value of an expression.
-
-        Raises:
-            UnprovedError: something is done with a cut value of which it is not known what comes out.
-        """
-        method = getattr(self, f"_{type(node).__name__.lower()}", None)
-        try:
-            return method(node) if method else self._other(node)
-        except UnprovedError as error:
-            error.node = error.node or node
-            raise
-
-    def _other(self, node: cst.CSTNode) -> Value:
-        """An expression without a rule: nothing that is cut may be in it."""
-        found = [self.value(child) for child in node.children if isinstance(child, cst.BaseExpression)]
-        return self.mixed(found, code_of(node))
-
-    def mixed(self, operands: Sequence[Value], what: str) -> Value:
-        """The result of something unknown: it carries the layers and gradients of the operands."""
-        if any(is_cut(operand) for operand in operands):
-            raise UnprovedError(f"{what}: what becomes of a cut tensor here is not known")
-        tensors = tensors_in(*operands)
-        if not tensors:
-            return Opaque()
-        for tensor in tensors:
-            self.escape(tensor)
-        origins = frozenset({"?"}) if any(t.origins for t in tensors) else frozenset[str]()
-        return Tensor(None, origins, None, frozenset().union(*(t.layers for t in tensors)))
-
-    def escape(self, tensor: Tensor) -> None:
-        """A whole tensor goes where other parameters may take part: it must not be one whose gradients are added."""
-        self.record.escaped |= {origin for origin in tensor.origins if origin in self.entered}
-
-    # -- names
-    def _name(self, node: cst.Name) -> Value:
-        if node.value in self.frame.env:
-            return self.frame.env[node.value]
-        if node.value in ("None", "True", "False"):
-            return Constant({"None": None, "True": True, "False": False}[node.value])
-        layers = self.frame.fallback
-        if layers is not None and node.value in layers.locals:
-            return self.value(layers.locals[node.value])
-        return self.global_name(node) or Opaque(None if layers is None else node.value)
-
-    def global_name(self, node: cst.Name | cst.Attribute) -> Value | None:
-        """What a name of a module means."""
-        name = self.frame.resolver.qualified(node)
-        if name is None:
-            return None
-        if name in self.symbols.functions:
-            return Callable(self.symbols.functions[name])
-        return Torch(name)
-
-    def _attribute(self, node: cst.Attribute) -> Value:
-        root: cst.BaseExpression = node
-        while isinstance(root, cst.Attribute):
-            root = root.value
-        if isinstance(root, cst.Name) and root.value not in self.frame.env:
-            found = self.global_name(node)
-            if found is not None:
-                return found
-        base = self.value(node.value)
-        return self.member(base, node)
-
-    def member(self, base: Value, node: cst.Attribute) -> Value:
-        name = node.attr.value
-        match base:
-            case Instance():
-                return self.attribute(base, name, node)
-            case Tensor():
-                if name in ("shape",):
-                    return self.shape(base)
-                if name == "ndim" and base.shape is not None and not self.expanded(base.shape)[0].rest:
-                    return Number(named(str(len(self.expanded(base.shape)))))
-                if name in ("dtype", "device", "ndim", "is_cuda", "requires_grad"):
-                    return Opaque()
-                if name in ("mT", "T", "H"):
-                    return ops.swapped(base, -1, -2)
-                if name == "data":
-                    return base
-                return Method(base, name, node)
-            case Opaque():
-                return Opaque(None if base.text is None else f"{base.text}.{name}")
-        return Opaque()
-
-    def shape(self, tensor: Tensor) -> Value:
-        if tensor.shape is None:
-            return Opaque()
-        return Items(tuple(Number(size) for size in self.expanded(tensor.shape)))
-
-    def expanded(self, shape: tuple[Size, ...]) -> tuple[Size, ...]:
-        """A shape with the leading axes that have become known since."""
-        if shape and shape[0].rest and shape[0].factors and str(shape[0].factors[0]) in self.expansions:
-            return (*self.expansions[str(shape[0].factors[0])], *shape[1:])
-        return shape
-
-    def attribute(self, owner: Instance, name: str, node: cst.Attribute) -> Value:
-        """An attribute of a module or another object of the repository."""
-        layer = self.inventory.layer(owner.name, name)
-        if layer is not None:
-            return Layer(layer.ref)
-        method = self.symbols.method(owner.name, name)
-        if method is not None:
-            bound = Callable(method, owner)
-            return self.run(bound, {}) if method.is_property else bound
-        kept = self.kept(owner.name, name)
-        if kept is not None:
-            return kept
-        found = next((self.facts.attributes[n, name] for n in self.symbols.lineage(owner.name)
-                      if (n, name) in self.facts.attributes), None)  # fmt: skip
-        if found is not None and found.kind == "object" and found.name in self.symbols.classes:
-            return Instance(found.name)
-        for layers in self.inventory.lineage(owner.name):
-            if name in layers.buffers:
-                return Tensor(kept_as=(layers.info.name, name))
-            if name in layers.definitions:
-                return self.defined(layers, name, node)
-        if found is not None and found.kind == "parameter":
-            return Tensor(None, frozenset({"?"}))
-        return Tensor(None, frozenset({"?"})) if found is not None and found.is_tensor else Opaque(f"self.{name}")
-
-    def kept(self, owner: str, name: str) -> Value | None:
-        """Tensors that the code keeps in attributes, once they are known to be cut."""
-        return None
-
-    def defined(self, layers: ClassLayers, name: str, node: cst.Attribute) -> Value:
-        """What the constructor assigned to an attribute."""
-        definition = layers.definitions[name]
-        if isinstance(definition, cst.Call):
-            called = layers.info.resolver.qualified(definition.func) or ""
-            if called == "torch.nn.Parameter":
-                # Read in the followed class itself it can be entered where it stands.
-                self._reads[id(node)] = node
-                return Tensor(None, frozenset({f"read:{id(node)}"} if self.frame.is_root else {"?"}))
-            if self.symbols.is_module(called):
-                return Torch(called, module=True, arguments=tuple(definition.args))
-        if isinstance(definition, cst.Subscript):
-            called = layers.info.resolver.qualified(definition.value) or ""
-            if called.endswith("activations.ACT2FN"):
-                return Torch(called, module=True)
-        before, self.frame = self.frame, constructor_frame(layers)
-        try:
-            found = self.value(definition)
-            # others may set an attribute that begins as None
-            return Opaque() if found == NONE else found
-        except UnprovedError:
-            return Opaque(f"{layers.info.name}.{name}")
-        finally:
-            self.frame = before
 
     # -- literals and containers
     def _integer(self, node: cst.Integer) -> Value:
@@ -389,70 +194,6 @@ class Expressions(ABC):
             self.frame.env[node.target.value] = found
         return found
 
-    # -- elements
-    def _subscript(self, node: cst.Subscript) -> Value:
-        base = self.value(node.value)
-        indices = [element.slice for element in node.slice]
-        for index in indices:
-            if isinstance(index, cst.Index) and is_cut(self.value(index.value)):
-                raise UnprovedError(f"{code_of(node)}: an index that only one rank has")
-        if isinstance(base, Kept):
-            return base.content
-        if isinstance(base, Items) and len(indices) == 1:
-            return self.element(base, indices[0], node)
-        if isinstance(base, Tensor):
-            if base.shape is None:
-                return base.with_shape(None)
-            return self.indexed(base, indices)
-        if isinstance(base, Torch) and base.name.endswith("ACT2FN"):
-            return Torch(base.name, module=True)
-        return self.mixed([base], code_of(node))
-
-    def element(self, base: Items, index: cst.BaseSlice, node: cst.BaseExpression) -> Value:
-        rest = next((i for i, v in enumerate(base.items) if isinstance(v, Number) and v.size.rest), None)
-        if isinstance(index, cst.Index):
-            position = _number(index.value)
-            if position is None:
-                return joined_all(base.items)
-            if rest == 0 and position >= 0 and isinstance(base.items[0], Number):
-                return Number(named(f"{base.items[0].size.factors[0]}.{position}"))
-            if rest is not None and (position >= 0 or position < -(len(base.items) - 1)):
-                return Number(unknown())
-            return base.items[position] if -len(base.items) <= position < len(base.items) else Opaque()
-        assert isinstance(index, cst.Slice)
-        lower = 0 if index.lower is None else _number(index.lower)
-        upper = len(base.items) if index.upper is None else _number(index.upper)
-        known = lower is not None and upper is not None and index.step is None
-        if known and rest is not None:
-            known = lower in (0,) and upper is not None and (upper < 0 or index.upper is None)
-        if not known:
-            return self.mixed([base], code_of(node))
-        return Items(base.items[lower:upper])
-
-    def indexed(self, tensor: Tensor, indices: Sequence[cst.BaseSlice]) -> Tensor:
-        """A tensor by slices, numbers, None and an ellipsis; not along the cut axis."""
-        assert tensor.shape is not None
-        whole = list(self.expanded(tensor.shape))
-        ellipsis = [i for i, x in enumerate(indices) if isinstance(x, cst.Index) and isinstance(x.value, cst.Ellipsis)]
-        front = list(indices[: ellipsis[0]]) if ellipsis else list(indices)
-        back = list(indices[ellipsis[0] + 1 :]) if ellipsis else []
-        taken = sum(not _is_new_axis(index) for index in front)
-        if whole[0].rest and taken:
-            if tensor.is_cut:
-                raise UnprovedError("a cut tensor whose number of axes is not known is indexed from the front")
-            return tensor.with_shape(None)
-        behind = sum(not _is_new_axis(index) for index in back)
-        end = len(whole) - behind
-        if taken > end:
-            return self._unshaped(tensor)
-        shape = [*_axes(whole[:taken], front, self), *whole[taken:end], *_axes(whole[end:], back, self)]
-        return tensor.with_shape(tuple(shape))
-
-    def _unshaped(self, tensor: Tensor) -> Tensor:
-        if tensor.is_cut:
-            raise UnprovedError("a cut tensor is indexed with more indices than it is known to have axes")
-        return tensor.with_shape(None)
-
     # -- operators on tensors
     def combined(self, operands: Sequence[tuple[Value, cst.BaseExpression]]) -> Value:
         """Elementwise with broadcasting."""
@@ -487,14 +228,6 @@ class Expressions(ABC):
         return ops.matrix_product(left, right)
 
 
-def constructor_frame(layers: ClassLayers) -> Frame:
-    """For evaluating an expression of a constructor; its parameters stand for themselves."""
-    assert layers.init is not None
-    env: dict[str, Value] = {p.name.value: Opaque(f"{layers.info.name}:{p.name.value}") for p in layers.init.parameters}
-    env["self"] = Instance(layers.info.name)
-    return Frame(layers.init.name, layers.info.resolver, layers.info.name, False, env, layers)
-
-
 def _literal(value: Value) -> int | None:
     """A number that is known."""
     if not isinstance(value, Number) or value.size.cut or value.size.inferred or value.size.rest:
@@ -514,40 +247,3 @@ def _compared(left: Value, operator: cst.BaseCompOp, right: Value) -> bool | Non
     if isinstance(operator, cst.Equal):
         return one == other
     return one != other if isinstance(operator, cst.NotEqual) else None
-
-
-def joined_all(values: Sequence[Value]) -> Value:
-    found: Value | None = None
-    for value in values:
-        found = joined(found, value)
-    return found or Opaque()
-
-
-def _number(node: cst.BaseExpression) -> int | None:
-    if isinstance(node, cst.Integer):
-        return node.evaluated_value
-    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
-        inner = _number(node.expression)
-        return None if inner is None else -inner
-    return None
-
-
-def _is_new_axis(index: cst.BaseSlice) -> bool:
-    return isinstance(index, cst.Index) and isinstance(index.value, cst.Name) and index.value.value == "None"
-
-
-def _axes(sizes: Sequence[Size], indices: Sequence[cst.BaseSlice], flow: Expressions) -> list[Size]:
-    found: list[Size] = []
-    left = list(sizes)
-    for index in indices:
-        if _is_new_axis(index):
-            found.append(Size())
-            continue
-        size = left.pop(0)
-        if isinstance(index, cst.Slice) and index.lower is None and index.upper is None and index.step is None:
-            found.append(size)
-        elif size.cut:
-            raise UnprovedError("a cut axis is indexed")
-        elif isinstance(index, cst.Slice) or isinstance(flow.value(index.value), Tensor | Items):  # type: ignore[attr-defined]
-            found.append(unknown())
-    return [*found, *left]

@@ -9,7 +9,7 @@ import libcst as cst
 
 from migrate.code.context import code_of
 from migrate.code.shard.calls import Calls
-from migrate.code.shard.expressions import Frame, constructor_frame
+from migrate.code.shard.follower import Frame, constructor_frame
 from migrate.code.shard.layers import ClassLayers, Inventory
 from migrate.code.shard.record import Record, Term
 from migrate.code.shard.sizes import Size, named, unknown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -217,6 +218,14 @@ def joined(left: Value | None, right: Value | None) -> Value:
             None, frozenset().union(*(t.origins for t in found)), None, frozenset().union(*(t.layers for t in found))
         )
     return Opaque()
+
+
+def joined_all(values: Iterable[Value]) -> Value:
+    """A value that is one of several; opaque for none at all."""
+    found: Value | None = None
+    for value in values:
+        found = joined(found, value)
+    return found or Opaque()
 
 
 def _common(left: Tensor, right: Tensor) -> tuple[Size, ...] | None:
