@@ -14,13 +14,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 
 from .hf_callbacks import ExportableState, TrainerState
 from .hf_trainer_evaluation import TrainerEvaluation
 from .pretrained_files import read_weights, weight_files
-from .random import default_generator
+from .random import default_generator, manual_seed
 from .safetensors_files import save_safetensors
 from .serialization import load, save
 
@@ -136,7 +135,7 @@ class TrainerCheckpoints(TrainerEvaluation):
         name, keys, *rest = state["numpy"]
         np.random.set_state((name, np.array(keys, np.uint32), *rest))
         default_generator.set_state(state["default"])
-        ms.set_rng_state(state["mindspore"])
+        _draw_from(state["mindspore"])
 
     def _load_callback_state(self) -> None:
         """Callbacks go on with the states they had, where the arguments ask for it."""
@@ -181,15 +180,28 @@ def get_last_checkpoint(folder: str | Path) -> str | None:
 
 
 def _random_state() -> dict[str, Any]:
-    """State of every source of random numbers, as plain values."""
+    """State of every source of random numbers, as plain values.
+
+    The state of MindSpore's own, which dropout draws from, cannot be read: from here on it draws from a new seed, and
+    so does a run that is continued.
+    """
+    seed = int(default_generator.numpy.integers(2**31))
+    _draw_from(seed)
     version, numbers, following = random.getstate()
     name, keys, *rest = np.random.get_state(legacy=True)
     return {
         "python": (version, list(numbers), following),
         "numpy": [name, [int(key) for key in keys], *rest],
         "default": _plain(default_generator.get_state()),
-        "mindspore": ms.get_rng_state(),
+        "mindspore": seed,
     }
+
+
+def _draw_from(seed: int) -> None:
+    """Seed MindSpore's own random numbers alone."""
+    state = default_generator.get_state()
+    manual_seed(seed)
+    default_generator.set_state(state)
 
 
 def _plain(value: Any) -> Any:

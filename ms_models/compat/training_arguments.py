@@ -16,6 +16,9 @@ from .distributed import barrier, get_rank, get_world_size, init_process_group, 
 from .training_choices import IntervalStrategy, OptimizerNames, SaveStrategy, SchedulerType
 from .training_refusals import check_arguments
 
+_SWITCH = {"nargs": "?", "const": True}
+"""On a command line the name alone means True."""
+
 
 @dataclass
 class TrainingArguments:
@@ -52,9 +55,9 @@ class TrainingArguments:
     bf16_full_eval: bool = False
     fp16_full_eval: bool = False
     tf32: bool | None = None
-    activation_checkpointing: bool | None = None
+    activation_checkpointing: bool | None = field(default=None, metadata=_SWITCH)
     activation_checkpointing_kwargs: dict | str | None = None
-    gradient_checkpointing: bool | None = None
+    gradient_checkpointing: bool | None = field(default=None, metadata=_SWITCH)
     gradient_checkpointing_kwargs: dict | str | None = None
     torch_compile: bool = False
     torch_compile_backend: str | None = None
@@ -74,7 +77,7 @@ class TrainingArguments:
     log_level: str = "passive"
     log_level_replica: str = "warning"
     disable_tqdm: bool | None = None
-    report_to: str | list[str] | None = "none"
+    report_to: None | str | list[str] = "none"  # noqa: RUF036  (the order that HfArgumentParser takes)
     run_name: str | None = None
     project: str = "huggingface"
     trackio_space_id: str | None = None
@@ -185,13 +188,12 @@ class TrainingArguments:
             self.warmup_steps = self.warmup_ratio
         if self.group_by_length:
             self.train_sampling_strategy = "group_by_length"
-        for old, new in (
-            ("gradient_checkpointing", "activation_checkpointing"),
-            ("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"),
-        ):
-            if getattr(self, new) is None:
-                setattr(self, new, getattr(self, old))
-            setattr(self, old, getattr(self, new))
+        if self.activation_checkpointing is None:
+            self.activation_checkpointing = bool(self.gradient_checkpointing)
+        if self.activation_checkpointing_kwargs is None:
+            self.activation_checkpointing_kwargs = self.gradient_checkpointing_kwargs
+        self.gradient_checkpointing = self.activation_checkpointing
+        self.gradient_checkpointing_kwargs = self.activation_checkpointing_kwargs
 
     def _check_steps(self) -> None:
         """Numbers of steps above 1 are whole, below 1 shares of the training."""

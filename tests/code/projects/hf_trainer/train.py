@@ -62,13 +62,13 @@ def main():
             model.load_state_dict(torch.load(path))
         return model
 
-    train, test = Sequences(31, VOCAB, 1), Sequences(10, VOCAB, 2)
+    train, test = Sequences(19, VOCAB, 1), Sequences(6, VOCAB, 2)
     data = {"data_collator": collate, "train_dataset": train, "eval_dataset": test}
     results = {}
 
     # the model's own loss, divided by the number of labels of an update; shuffled
     watcher = Watcher()
-    args = arguments(f"{runs}/plain", num_train_epochs=2, lr_scheduler_type="cosine", warmup_steps=0.2,
+    args = arguments(f"{runs}/plain", num_train_epochs=3, lr_scheduler_type="cosine", warmup_steps=0.2,
                      eval_strategy="steps", eval_steps=4, save_strategy="steps", save_steps=4, save_total_limit=2)
     trainer = Trainer(fresh(), args, compute_metrics=compute_metrics, callbacks=[watcher], **data)
     output = trainer.train()
@@ -87,7 +87,7 @@ def main():
     results["resumed"] = history(again)
 
     # a loss of the trainer, a mean of each batch; no clipping, in the order of the data
-    args = arguments(f"{runs}/focal", max_steps=10, lr_scheduler_type="constant_with_warmup", warmup_steps=3,
+    args = arguments(f"{runs}/focal", max_steps=6, lr_scheduler_type="constant_with_warmup", warmup_steps=3,
                      max_grad_norm=0.0, eval_strategy="epoch", optim="adamw_torch", train_sampling_strategy="sequential")
     trainer = FocalTrainer(model=fresh(), args=args, gamma=1.5, compute_metrics=compute_metrics, **data)
     trainer.train()
