@@ -12,6 +12,7 @@ import libcst as cst
 from mappings.api import ApiTable, load_table
 from migrate.code.flow import FileTypes, infer
 from migrate.code.lines import Lines
+from migrate.code.nesting import DEEPEST, depth
 from migrate.code.project import Project, SourceFile
 from migrate.code.resolve import ModuleSymbols, Resolver, module_symbols
 from migrate.code.scopes import Scopes
@@ -72,6 +73,23 @@ def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker =
             except (ValueError, RecursionError) as error:
                 unparsed[str(source.path)] = str(error)
             advance(1)
+    try:
+        return _understood(project, table, trees, unparsed, track)
+    except RecursionError:
+        paths = {source.module: str(source.path) for source in project.sources}
+        deep = {module: levels for module, tree in trees.items() if (levels := depth(tree)) > DEEPEST}
+        if not deep:
+            raise
+        for module, levels in deep.items():
+            del trees[module]
+            unparsed[paths[module]] = f"an expression is nested {levels} levels deep"
+        return _understood(project, table, trees, unparsed, track)
+
+
+def _understood(
+    project: Project, table: ApiTable, trees: Mapping[str, cst.Module], unparsed: Mapping[str, str], track: Tracker
+) -> Analysis:
+    """Names and types of the files that could be parsed."""
     symbols = Symbols(table)
     tops: dict[str, ModuleSymbols] = {}
     resolvers: dict[str, Resolver] = {}

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from mappings.errors import UserError
 from migrate.code import rules
 from migrate.code.analysis import Analysis, analyse
+from migrate.code.collector import paused
 from migrate.code.context import Counts
 from migrate.code.convert_file import Converted, convert_file
 from migrate.code.dependencies import convert_dependencies, imported_names, may_declare
@@ -20,6 +21,7 @@ from migrate.code.execution import COMPILED, Step, as_facts, find_steps, judged,
 from migrate.code.findings import finding
 from migrate.code.line_records import covered, unread_lines
 from migrate.code.migration_notes import migration_notes
+from migrate.code.nesting import deep_recursion
 from migrate.code.parallel import convert_files
 from migrate.code.project import SourceFile, load_project
 from migrate.code.shard.decide import Sharding, decide
@@ -50,7 +52,8 @@ def scan(repo: Path, *, page: Path | None = None, track: Tracker = quiet) -> Rep
     Raises:
         UserError: no directory, or no Python files in it.
     """
-    work = _work(repo, "portable", track)
+    with deep_recursion():
+        work = _work(repo, "portable", track)
     report = _report("scan", repo, work)
     if page is not None:
         write_code_page(report, _sources(work), page)
@@ -93,12 +96,13 @@ def convert(
     programs = [] if modules is None else read_programs(modules)
     if repo.is_dir():
         check_output(repo, out, force)
-    work = _work(repo, target, track, shard)
+    with deep_recursion():
+        work = _work(repo, target, track, shard)
+        table = weights_table(work.analysis)
     report = _report("code", repo, work)
     texts = dict(work.texts)
     texts[PurePosixPath(MARKER)] = migration_notes(report).encode()
     texts[PurePosixPath(REPORT)] = report.to_json().encode()
-    table = weights_table(work.analysis)
     texts[PurePosixPath(TABLE)] = _json(table)
     write_tree(work.analysis.project, out, texts, work.helpers)
     if verify or recipes or programs:
@@ -146,6 +150,7 @@ class _Work:
     sharding: Sharding | None = None
 
 
+@paused()
 def _work(repo: Path, target: str, track: Tracker, shard: str | None = None) -> _Work:
     begin = time.perf_counter()
     analysis = analyse(load_project(repo), track=track)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import re
 import tokenize
 from collections.abc import Iterator
@@ -120,9 +121,9 @@ def _read(path: Path, relative: PurePosixPath) -> SourceFile:
     module = ".".join(parts)
     try:
         # The coding cookie decides; line ends are kept because the output must differ only where it was converted.
-        with path.open("rb") as stream:
-            encoding, _ = tokenize.detect_encoding(stream.readline)
-        text = path.read_bytes().decode(encoding)
+        content = path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)  # from bytes: an error names no path
+        text = content.decode(encoding)
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         return SourceFile(relative, module, None, f"cannot be read as Python source ({error})")
     return SourceFile(relative, module, text, encoding=encoding)

@@ -8,10 +8,12 @@ import pytest
 
 from mappings.api import load_table
 from mappings.api.evidence import row_key
-from migrate.code import line_records
+from migrate.code import command, line_records
 from migrate.code.command import convert, scan
 from migrate.code.line_records import covered
-from migrate.report import FileLines, Line, LineStatus, Report, count_lines, line_summary
+from migrate.code.verify.modules import Outcome
+from migrate.code.verify.recipes import Recipe
+from migrate.report import FileLines, Line, LineStatus, Report, Verdict, count_lines, line_summary
 
 SOURCE = """\
 import torch
@@ -117,3 +119,23 @@ def test_only_what_ran_is_covered() -> None:
         LineStatus.UNKNOWN,
         LineStatus.EXACT,
     ]
+
+
+def test_an_agreeing_comparison_proves_what_it_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    recipes = tmp_path / "recipes.yaml"
+    recipes.write_text("modules: [{name: net, module: net, build: Net()}]", encoding="utf-8")
+
+    def compared(_repo: Path, _out: Path, known: list[Recipe], **_options: object) -> list[Outcome]:
+        return [Outcome(known[0], "training", Verdict.PASS, "10 losses", 10, ran={"net.py": [16, 17]})]
+
+    monkeypatch.setattr(command, "compare_modules", compared)
+    monkeypatch.setattr(command, "import_modules", lambda *_args, **_options: [])
+    after = convert(tmp_path / "repo", tmp_path / "out", modules=recipes)
+    before = {line.number: line.status for line in report.files[0].lines}
+    found = {line.number: line.status for line in after.files[0].lines}
+    assert found == before | {17: LineStatus.PROVED}
+    assert after.facts["lines_by_status"]["needs review"] == 2
+    assert Report.from_json(tmp_path / "out" / "report.json").files == after.files
+    assert "`net.py`: 22 (M121), 23 (C205)" in (tmp_path / "out" / "MIGRATION.md").read_text(encoding="utf-8")

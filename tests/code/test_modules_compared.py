@@ -10,6 +10,7 @@ from mappings.errors import UserError
 from migrate.code.command import convert
 from migrate.code.verify.modules import Outcome, compare_modules
 from migrate.code.verify.recipes import make_input, read_recipes
+from migrate.code.weights_table.table import FILE, read_table
 from migrate.report import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +78,10 @@ def test_the_sample_agrees_in_every_stage(tmp_path: Path) -> None:
         assert stages[name].verdict is Verdict.PASS, stages[name].message
         assert stages[name].message.startswith("build, weights, forward, gradients, training")
     assert report.exit_code == 0
+    table = read_table(tmp_path / "out" / FILE)
+    whole = {t["name"]: t for t in next(m for m in table["modules"] if m["name"] == "whole model")["tensors"]}
+    assert whole["blocks.1.attn.k_proj.weight"]["shape"] == [24, 48] and whole["norm.weight"]["same_as"] is None
+    assert whole["lm_head.weight"]["same_as"] == "tok_emb.weight"
     assert (stages["whole model"].compared or 0) > 40
 
 
@@ -96,6 +101,7 @@ def test_faults_are_located_and_a_death_is_charged_to_its_module(
         (out / "net.py").write_text(text, encoding="utf-8")
     first = last_of(outcomes, "first")
     assert (first.stage, first.verdict) == ("forward", Verdict.FAIL)
+    assert first.ran == {}
     assert first.message.startswith("y: relative 0.001") and "module's own code" in first.message
     dies = last_of(outcomes, "dies")
     assert (dies.stage, dies.verdict) == ("forward", Verdict.FAIL)
@@ -128,6 +134,14 @@ def test_unharmed_modules_pass(project: tuple[Path, Path, Path]) -> None:
     outcomes = compare_modules(project[0], project[1], read_recipes(project[2]), steps=3)
     for name in ("first", "dies", "last"):
         assert (last_of(outcomes, name).stage, last_of(outcomes, name).verdict) == ("training", Verdict.PASS)
+    # the lines of functions that ran in PyTorch; not those of the module, of class bodies and of what was not called
+    line = {text.strip(): number for number, text in enumerate(SOURCE.splitlines(), 1)}
+    ran = set(last_of(outcomes, "first").ran["net.py"])
+    forward = next(number for text, number in line.items() if "torch.relu" in text)
+    assert {line["self.inner = nn.Linear(3, 3)"], forward} <= ran
+    assert not {line["import os"], line["class Half(nn.Module):"], line["return x * self.w"]} & ran
+    assert line["return x * self.w"] in last_of(outcomes, "dies").ran["net.py"]
+    assert last_of(outcomes, "refuses").ran == {}
 
 
 @pytest.mark.parametrize(
