@@ -9,8 +9,13 @@ from typing import Any
 from mindspore import Parameter, Tensor, ops
 
 from . import init
+from .layers import Linear
 from .module import Module
+from .normalization import LayerNorm
 from .products import addmm
+
+ALL_LAYERNORM_LAYERS: list[type] = [LayerNorm]
+"""Whose weights no decay is applied to; model files add their own."""
 
 
 class Conv1D(Module):
@@ -48,3 +53,14 @@ def apply_chunking_to_forward(
         raise ValueError(f"every tensor needs the same size along {chunk_dim}, a multiple of {chunk_size}")
     pieces: list[Any] = [ops.chunk(tensor, size // chunk_size, chunk_dim) for tensor in input_tensors]
     return ops.cat([forward_fn(*parts) for parts in zip(*pieces, strict=True)], chunk_dim)
+
+
+def prune_linear_layer(layer: Linear, index: Tensor, dim: int = 0) -> Linear:
+    """A layer with some of the outputs of another, or with `dim=1` some of its inputs."""
+    outputs, inputs = layer.weight.shape
+    count = index.shape[0]
+    kept = Linear(inputs if dim == 0 else count, count if dim == 0 else outputs, bias=layer.bias is not None)
+    kept.weight.set_data(ops.gather(layer.weight, index, dim))
+    if layer.bias is not None:
+        kept.bias.set_data(ops.gather(layer.bias, index, 0) if dim == 0 else layer.bias.copy())
+    return kept

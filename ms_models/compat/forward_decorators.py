@@ -24,8 +24,12 @@ def _unchanged(*args: Any, **kwargs: Any) -> Callable[[Any], Any]:
     return lambda decorated: decorated
 
 
-use_kernel_forward_from_hub = use_kernel_func_from_hub = use_kernelized_func = force_fp32_for_export = _unchanged
+use_kernel_forward_from_hub = use_kernel_func_from_hub = use_kernelized_func = _unchanged
 """They may replace a layer or function by a CUDA kernel that computes the same; here nothing is replaced."""
+
+add_start_docstrings = add_start_docstrings_to_model_forward = add_end_docstrings = _unchanged
+add_code_sample_docstrings = replace_return_docstrings = _unchanged
+"""They write documentation, of torch's classes."""
 
 
 def can_return_tuple(func: Callable[..., Any]) -> Callable[..., Any]:

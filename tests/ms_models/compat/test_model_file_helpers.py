@@ -16,9 +16,11 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS as HF_ROPE
 from transformers.modeling_utils import slice_logits_to_keep as hf_slice
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.pytorch_utils import apply_chunking_to_forward as hf_chunking
+from transformers.pytorch_utils import prune_linear_layer as hf_prune
 
 from ms_models.compat import (
     attention_interface,
+    availability,
     conv1d,
     forward_decorators,
     initialization,
@@ -27,6 +29,7 @@ from ms_models.compat import (
     named_activations,
     rope,
 )
+from ms_models.compat.layers import Linear
 
 CLOSE: dict[str, Any] = {
     "rtol": 1e-5,
@@ -203,6 +206,24 @@ def test_conv1d_and_chunks() -> None:
     np.testing.assert_array_equal(found.asnumpy(), expected.numpy())
     with pytest.raises(ValueError, match="multiple of 3"):
         conv1d.apply_chunking_to_forward(lambda a: a, 3, 1, ms.Tensor(x))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_pruned_layers(dim: int) -> None:
+    reference, layer = torch.nn.Linear(4, 5), Linear(4, 5)
+    layer.weight.set_data(ms.Tensor(reference.weight.detach().numpy()))
+    layer.bias.set_data(ms.Tensor(reference.bias.detach().numpy()))
+    with torch.no_grad():
+        expected = hf_prune(reference, torch.LongTensor([3, 0]), dim)
+    found = conv1d.prune_linear_layer(layer, ms.Tensor([3, 0]), dim)
+    np.testing.assert_array_equal(found.weight.asnumpy(), expected.weight.detach().numpy())
+    np.testing.assert_array_equal(found.bias.asnumpy(), expected.bias.detach().numpy())
+
+
+def test_questions_about_torch() -> None:
+    assert availability.is_torch_available()
+    assert availability.is_torch_greater_or_equal("2.5") and not availability.is_torch_greater_or_equal("2.14")
+    assert availability.is_torch_less_or_equal("2.13") and not availability.is_torch_less_or_equal("2.12.1")
 
 
 def test_loaded_parameters_keep_their_values() -> None:
