@@ -143,7 +143,7 @@ def _vocabulary(
     chosen = {ref for ref, entry in wanted.entries.items() if entry.cut == VOCABULARY}
     if not wanted.is_file:
         kept = {ref for ref, entry in wanted.entries.items() if entry.cut != VOCABULARY}
-        chosen |= {layer.ref for layer in same_vocabulary(inventory, taken) if layer.ref not in kept}
+        chosen |= {layer.ref for layer in same_vocabulary(inventory, taken | kept) if layer.ref not in kept}
     no = refused(inventory, uses, chosen)
     reasons.update(no)
     for layer in inventory.all:
