@@ -51,7 +51,6 @@ class Inference(CallInference):
     ):
         super().__init__(symbols, facts, resolver)
         self.record, self.correct = record, correct
-        self.annotations = Annotations(symbols, resolver)
 
     def type_of(self, node: cst.BaseExpression, env: Env) -> Type:
         """Type of an expression; records it, and those of its parts, for the passes."""

@@ -65,6 +65,7 @@ class CallInference(ABC):
 
     def __init__(self, symbols: Symbols, facts: Facts, resolver: Resolver) -> None:
         self.symbols, self.facts, self.resolver = symbols, facts, resolver
+        self.annotations = Annotations(symbols, resolver)
         self.owner: str | None = None
         """Qualified name of the class whose method is being evaluated, for `super()`."""
 
@@ -256,6 +257,8 @@ class CallInference(ABC):
             if isinstance(text, cst.SimpleString):
                 return self.member(first, str(text.evaluated_value)) or UNKNOWN
             return UNKNOWN
+        if name == "typing.cast" and len(types) == 2:
+            return self.annotations.read(node.args[0].value) or types[1]
         if name == "builtins.vars":
             return UNKNOWN
         if name.startswith("builtins."):

@@ -21,6 +21,8 @@ class Unconverted:
     """
 
     def __init__(self, name: str) -> None:
+        if "_name" in vars(self):  # `nn.Module.__init__(self)`
+            self._refuse()
         self._name = name
 
     def __getattr__(self, name: str) -> Unconverted:

@@ -39,6 +39,8 @@ class Dynamic(Pass):
             return None
         attribute = original.args[1].value
         if not isinstance(attribute, cst.SimpleString):
+            if (chosen := self._chosen(subject, original, updated)) is not None:
+                return chosen
             self.context.counts.add(subject, converted=False)
             self.context.report("M113", original, f"{code_of(original)} picks a name of {subject} at run time")
             return updated
@@ -61,6 +63,41 @@ class Dynamic(Pass):
         code = "M110" if not rows else "M113" if table.has_members(name) else "M111"
         self.context.report(code, original, f"{name}: {found.reason}" if rows else found.reason)
         return updated
+
+    def _chosen(self, subject: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
+        """`{"LayerNorm": LayerNorm, "RMSNorm": RMSNorm}[name]` where a field's annotation lists the names."""
+        choices = self._choices(original.args[1].value)
+        if not choices or len(original.args) != 2 or code_of(original.func) != "getattr":
+            return None
+        elements: list[cst.DictElement] = []
+        for choice in choices:
+            found = as_value(self.context.table.rows(f"{subject}.{choice.raw_value}"), self.context.target)
+            if not isinstance(found, Expansion):
+                return None
+            elements.append(cst.DictElement(choice, found.node))
+        for choice in choices:
+            self.context.counts.add(f"{subject}.{choice.raw_value}", converted=True)
+        index = cst.SubscriptElement(cst.Index(updated.args[1].value))
+        return cst.Subscript(cst.Dict(elements), [index])
+
+    def _choices(self, node: cst.BaseExpression) -> list[cst.SimpleString]:
+        """The texts of `Literal["a", "b"]` that annotates a field of a class of the repository."""
+        if not isinstance(node, cst.Attribute):
+            return []
+        symbols, owner = self.context.symbols, self.context.type_of(node.value)
+        for name in symbols.lineage(owner.name) if owner.kind == "object" else ():
+            info = symbols.classes.get(name)
+            annotation = info.fields[node.attr.value].annotation if info and node.attr.value in info.fields else None
+            if info and isinstance(annotation, cst.Subscript):
+                if info.resolver.qualified(annotation.value) not in _LITERALS:
+                    return []
+                texts = [e.slice.value for e in annotation.slice if isinstance(e.slice, cst.Index)]
+                strings = [text for text in texts if isinstance(text, cst.SimpleString)]
+                return strings if len(strings) == len(annotation.slice) else []
+        return []
+
+
+_LITERALS = ("typing.Literal", "typing_extensions.Literal")
 
 
 def known_module(name: str) -> bool:

@@ -12,6 +12,7 @@ from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
 from migrate.code.template import Expansion, Refusal, expand, expand_symbol, select
 from migrate.code.types import Type
+from migrate.code.unpacking import select_unpacked
 
 _PARTIAL = "functools.partial"
 _MAPPING_METHODS = ("items", "keys", "values", "get", "pop", "update")
@@ -108,8 +109,10 @@ class Names(Pass):
         if isinstance(node, cst.Call) and self._is_torch(node.func) and not self._is_class_member(node.func):
             self.context.owned.add(node.func)
         name = self.context.torch_name(node)
+        if not isinstance(node, cst.Attribute) or not name or self._is_class_member(node):
+            return
         # `torch.float32.itemsize`: an attribute of a known name is converted through that name.
-        if isinstance(node, cst.Attribute) and name and (name in self.context.table or not self._longest_known(name)):
+        if name in self.context.table or not self._longest_known(name):
             self._own_chain(node)
 
     def _is_setting(self, target: cst.BaseExpression) -> bool:
@@ -140,7 +143,11 @@ class Names(Pass):
     def _is_class_member(self, node: cst.BaseExpression) -> bool:
         """`nn.Linear.reset_parameters`: a method of a class that the table knows, by way of the class."""
         name = self.context.torch_name(node)
-        if name is None or not isinstance(node, cst.Attribute) or name in self.context.table:
+        if name is None or not isinstance(node, cst.Attribute):
+            return False
+        same = f"$self.{node.attr.value}("
+        rows = self.context.table.rows(name)
+        if not all(row.status == "same" and (row.portable or "").startswith(same) for row in rows):
             return False
         return any(row.symbol and row.returns == "module" for row in self.context.table.rows(name.rpartition(".")[0]))
 
@@ -169,6 +176,9 @@ class Names(Pass):
             self.context.lines.add(original, "C206", name)
             return updated  # the one in-place method of MindSpore that changes its tensor
         found = select(self.context.table, name, updated.args, receiver, self.context.target, {})
+        if isinstance(found, Refusal) and any(arg.star for arg in updated.args):
+            unpacked = select_unpacked(self.context.table, name, updated.args, receiver, self.context.target, {})
+            found = unpacked or found
         if isinstance(found, Expansion):
             self.context.accept(name, found)
             return _keep_parentheses(updated, _keep_layout(updated, found.node))
@@ -191,6 +201,8 @@ class Names(Pass):
     # -- names that are not called
     def reference(self, original: cst.Name | cst.Attribute, updated: cst.BaseExpression) -> cst.BaseExpression | None:
         name = self.context.torch_name(original)
+        if self._is_class_member(original):
+            return None
         if name is not None:
             if self.context.resolver.is_alias(original):
                 return None  # where the alias is defined it becomes one of the new name

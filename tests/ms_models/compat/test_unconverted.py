@@ -28,6 +28,7 @@ def test_annotations_work_and_every_use_is_refused() -> None:
         lambda: torch.float32 == torch.float32,
         lambda: [*torch.Size],
         lambda: {torch.float32: 1},
+        lambda: torch.nn.Module.__init__(1),
     ):
         with pytest.raises(NotConvertedError):
             use()
