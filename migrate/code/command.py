@@ -21,7 +21,6 @@ from migrate.code.execution import COMPILED, Step, as_facts, find_steps, judged,
 from migrate.code.findings import finding
 from migrate.code.line_records import covered, unread_lines
 from migrate.code.migration_notes import migration_notes
-from migrate.code.nesting import deep_recursion
 from migrate.code.parallel import convert_files
 from migrate.code.project import SourceFile, load_project
 from migrate.code.shard.decide import Sharding, decide
@@ -52,8 +51,7 @@ def scan(repo: Path, *, page: Path | None = None, track: Tracker = quiet) -> Rep
     Raises:
         UserError: no directory, or no Python files in it.
     """
-    with deep_recursion():
-        work = _work(repo, "portable", track)
+    work = _work(repo, "portable", track)
     report = _report("scan", repo, work)
     if page is not None:
         write_code_page(report, _sources(work), page)
@@ -96,13 +94,12 @@ def convert(
     programs = [] if modules is None else read_programs(modules)
     if repo.is_dir():
         check_output(repo, out, force)
-    with deep_recursion():
-        work = _work(repo, target, track, shard)
-        table = weights_table(work.analysis)
+    work = _work(repo, target, track, shard)
     report = _report("code", repo, work)
     texts = dict(work.texts)
     texts[PurePosixPath(MARKER)] = migration_notes(report).encode()
     texts[PurePosixPath(REPORT)] = report.to_json().encode()
+    table = weights_table(work.analysis)
     texts[PurePosixPath(TABLE)] = _json(table)
     write_tree(work.analysis.project, out, texts, work.helpers)
     if verify or recipes or programs:

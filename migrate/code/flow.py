@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
-import libcst.matchers as m
 
 from migrate.code.evidence import used_as_container, used_as_other, used_as_tensor
 from migrate.code.infer import Inference, bind_target
@@ -202,7 +201,7 @@ class _Walker:
         name = ".".join(self._path[:-1])
         info = self.symbols.functions[name]
         returned = node.value.value if isinstance(node.value, cst.Name) else None
-        untouched = returned in {p.name.value for p in info.parameters} and returned not in _rebound(info.node)
+        untouched = returned in {p.name.value for p in info.parameters} and returned not in info.rebound
         found = returned if untouched else None
         self.facts.passed_through[name] = found if self.facts.passed_through.get(name, found) == found else None
 
@@ -293,15 +292,6 @@ class _Walker:
         self._orelse(node.orelse, env)
         if node.finalbody is not None:
             self._body(node.finalbody.body, env)
-
-
-def _rebound(function: cst.FunctionDef) -> set[str]:
-    """Names that a function assigns."""
-    targets = m.findall(
-        function.body, m.AssignTarget() | m.AugAssign() | m.AnnAssign() | m.For() | m.NamedExpr() | m.AsName()
-    )
-    names = [m.findall(t.target if hasattr(t, "target") else t, m.Name()) for t in targets]
-    return {name.value for found in names for name in found if isinstance(name, cst.Name)}
 
 
 def _merged(left: Env, right: Env) -> Env:

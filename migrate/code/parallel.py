@@ -24,7 +24,7 @@ _shared: tuple[Analysis, str] | None = None
 
 def default_jobs(analysis: Analysis) -> int:
     """One process for each core that this one may use, if the repository is large enough."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or multiprocessing.current_process().daemon:  # daemons may not start processes
         return 1
     lines = sum((file.source.text or "").count("\n") for file in analysis.files.values())
     return len(os.sched_getaffinity(0)) if lines >= WORTHWHILE else 1

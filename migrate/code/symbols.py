@@ -63,6 +63,17 @@ class FunctionInfo:
                 read.setdefault(node.value.value, set()).add(node.attr.value)
         return read
 
+    @functools.cached_property
+    def rebound(self) -> Set[str]:
+        """Names that the body assigns."""
+        found: set[str] = set()
+        for node in walk(self.node.body):
+            if isinstance(node, cst.AssignTarget | cst.AugAssign | cst.AnnAssign | cst.For | cst.NamedExpr):
+                found.update(name.value for name in walk(node.target) if isinstance(name, cst.Name))
+            elif isinstance(node, cst.AsName):
+                found.update(name.value for name in walk(node.name) if isinstance(name, cst.Name))
+        return found
+
     @property
     def is_property(self) -> bool:
         return bool({"builtins.property", "functools.cached_property"} & self.decorators)

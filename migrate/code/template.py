@@ -23,6 +23,7 @@ import libcst as cst
 
 from mappings.api import ApiTable, Row
 from migrate.code.binding import Bound, Refusal, bind, is_literal
+from migrate.code.walk import has_comments
 
 __all__ = ["ALIASES", "Expansion", "Refusal", "expand", "expand_symbol", "is_literal", "select"]
 
@@ -385,5 +386,6 @@ class _CommentCollector(cst.CSTVisitor):
 def _comments(nodes: Sequence[cst.CSTNode]) -> list[str]:
     collector = _CommentCollector()
     for node in nodes:
-        node.visit(collector)
+        if has_comments(node):  # seldom, and the visitor is slow
+            node.visit(collector)
     return collector.found

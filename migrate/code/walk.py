@@ -57,4 +57,24 @@ def walk(node: cst.CSTNode, skip: Collection[type] = ()) -> Iterator[cst.CSTNode
         pending += reversed(below)
 
 
-__all__ = ["child_fields", "children", "walk"]
+@functools.cache
+def _all_fields(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind))
+
+
+def has_comments(node: cst.CSTNode) -> bool:
+    """Whether there is a comment in a node or below it."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, cst.Comment):
+            return True
+        for name in _all_fields(type(current)):
+            value = getattr(current, name)
+            for child in value if type(value) in (list, tuple) else (value,):
+                if isinstance(child, cst.CSTNode) and type(child) is not cst.SimpleWhitespace:
+                    pending.append(child)
+    return False
+
+
+__all__ = ["child_fields", "children", "has_comments", "walk"]

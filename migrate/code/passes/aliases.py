@@ -6,7 +6,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from migrate.code.context import FileContext
-from migrate.code.walk import children
+from migrate.code.walk import children, walk
 
 _VIEWS = frozenset(
     {
@@ -111,44 +111,39 @@ class _Uses:
 
 
 def _uses(node: cst.FunctionDef | cst.Module) -> _Uses:
-    uses = _Uses()
-    node.visit(_Collector(uses, node))
-    return uses
+    collector = _Collector()
+    for child in children(node):
+        for inner in walk(child, skip=(cst.FunctionDef,)) if not isinstance(child, cst.FunctionDef) else ():
+            collector.see(inner)
+    return collector.uses
 
 
-class _Collector(cst.CSTVisitor):
-    def __init__(self, uses: _Uses, root: cst.CSTNode) -> None:
-        super().__init__()
-        self.uses, self.root = uses, root
+def _called(node: cst.Call) -> str | None:
+    return node.func.attr.value if isinstance(node.func, cst.Attribute) else None
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return node is self.root
 
-    def visit_Param(self, node: cst.Param) -> None:
-        self.uses.parameters.add(node.name.value)
+class _Collector:
+    def __init__(self) -> None:
+        self.uses = _Uses()
 
-    def visit_Assign(self, node: cst.Assign) -> None:
-        for target in node.targets:
-            if not _changes_itself(target.target, node.value):
-                self._target(target.target, node.value)
+    def see(self, node: cst.CSTNode) -> None:
+        """Note what one node binds or stores."""
+        if isinstance(node, cst.Param):
+            self.uses.parameters.add(node.name.value)
+        elif isinstance(node, cst.Assign):
+            for target in node.targets:
+                if not _changes_itself(target.target, node.value):
+                    self._target(target.target, node.value)
+                    self._store(node.value)
+        elif isinstance(node, cst.AnnAssign):
+            if node.value is not None:
+                self._target(node.target, node.value)
                 self._store(node.value)
-
-    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
-        if node.value is not None:
-            self._target(node.target, node.value)
-            self._store(node.value)
-
-    def visit_For(self, node: cst.For) -> None:
-        self._target(node.target, None)
-
-    def visit_CompFor(self, node: cst.CompFor) -> None:
-        self._target(node.target, None)
-
-    def visit_AsName(self, node: cst.AsName) -> None:
-        self._target(node.name, None)
-
-    def visit_Call(self, node: cst.Call) -> None:
-        if m.matches(node.func, m.Attribute(attr=m.OneOf(m.Name("append"), m.Name("insert"), m.Name("extend")))):
+        elif isinstance(node, cst.For | cst.CompFor):
+            self._target(node.target, None)
+        elif isinstance(node, cst.AsName):
+            self._target(node.name, None)
+        elif isinstance(node, cst.Call) and _called(node) in ("append", "insert", "extend"):
             for arg in node.args:
                 self._store(arg.value)
 
