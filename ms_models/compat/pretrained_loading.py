@@ -22,15 +22,15 @@ _OLD_NAMES = (
 
 
 def cast(model: Any, dtype: Any) -> None:
-    """Floating point parameters to a type, but for those that the model wants to keep in float32."""
+    """What a file holds of the model to a floating point type, but for what the model wants to keep in float32."""
     kept = set(model._keep_in_fp32_modules_strict or ())
     if dtype == ms.float16:
         kept |= set(model._keep_in_fp32_modules or ())
-    for name, parameter in model.named_parameters():
-        if parameter.is_floating_point():
+    for name, value in model.state_dict().items():
+        if value.is_floating_point():
             wanted = ms.float32 if any(part in kept for part in name.split(".")) else dtype
-            if parameter.dtype != wanted:
-                parameter.assign_value(parameter.astype(wanted))
+            if value.dtype != wanted:
+                value.assign_value(value.astype(wanted))
 
 
 def load_state(model: Any, state: dict[str, Tensor], ignore_mismatched_sizes: bool, source: str) -> dict[str, Any]:
