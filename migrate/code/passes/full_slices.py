@@ -8,7 +8,7 @@ from migrate.code.passes.base import Pass
 
 
 class FullSlices(Pass):
-    """Where a tensor is indexed with a tensor; at the end of an index `:` says nothing."""
+    """Where something is indexed with a tensor; at the end of an index `:` says nothing."""
 
     rule = "C212"
 
@@ -17,8 +17,9 @@ class FullSlices(Pass):
         while len(elements) > 1 and _is_full(elements[-1]):
             elements.pop()
         kept = len(elements)
-        if kept == len(updated.slice) or not self.context.type_of(original.value).is_tensor:
-            return None
+        base = self.context.type_of(original.value)
+        if kept == len(updated.slice) or (base.is_known and not base.is_tensor):
+            return None  # of unknown things only tensors and arrays take a tensor and a slice together
         if any(_is_ellipsis(element) for element in original.slice):
             return None  # `x[..., mask, :]`: without the colon the ellipsis would stand for one axis more
         if not any(self._is_tensor(element) for element in original.slice[:kept]):

@@ -14,7 +14,7 @@ from migrate.code.command import convert
 from migrate.code.verify.modules import compare_modules
 from migrate.report import Verdict
 
-CLASSES = ("LlamaDecoderLayer", "LlamaForCausalLM", "LlamaForSequenceClassification")
+CLASSES = ("LlamaModel", "LlamaForCausalLM", "LlamaForSequenceClassification")
 
 
 def test_imports_of_a_file_that_leaves_its_package() -> None:
