@@ -137,6 +137,8 @@ def _plan(site: Site, region: list[cst.CSTNode], bystanders: list[cst.CSTNode], 
         (after if late else before).append(statement)
         if changed := _changes_state(statement, late):
             return Refused(site, f"{changed} stands between the computation of the loss and backward()")
+    if crossing := _crossing(site, region, bystanders):
+        return Refused(site, f"{crossing} stands between the statements that compute the loss, and may change them")
     for statement in region:
         if m.findall(
             statement, m.Call(func=m.Attribute(attr=m.OneOf(m.Name("backward"), m.Name("step"), m.Name("zero_grad"))))
@@ -148,7 +150,7 @@ def _plan(site: Site, region: list[cst.CSTNode], bystanders: list[cst.CSTNode], 
     anchor, anchor_block = _anchor(site, sources)
     local = dataflow.bound_in(site.scope)
     exposed = {n for n in dataflow.exposed_reads([*region, site.loss]) if "." not in n} & local
-    rebound = dataflow.writes(anchor) if anchor is not site.line else set()
+    rebound = dataflow.rebinds(anchor) if anchor is not site.line else set()
     written = {n for n in made if "." not in n}
     parameters = [n for n in _in_order(region, site.loss) if n in exposed and (n in written or n in rebound)]
     if unset := [n for n in parameters if n in written and n not in _bound_outside(site, region)]:
@@ -221,6 +223,29 @@ def _changes_state(statement: cst.CSTNode, late: bool) -> str | None:
         assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
         if call.func.attr.value in methods:
             return f"{code_of(call.func)}()"
+    return None
+
+
+_HARMLESS = frozenset(
+    {"print", "debug", "info", "warning", "error", "log", "add_scalar", "add_scalars", "write", "flush", "refresh",
+     "set_description", "set_postfix", "synchronize", "barrier", "zero_grad", "item"}
+)  # fmt: skip
+"""Calls as statements that change nothing the loss is made of."""
+
+
+def _crossing(site: Site, region: list[cst.CSTNode], bystanders: list[cst.CSTNode]) -> str | None:
+    """A call as a statement that would be moved over a part of the computation: it is there for its effect."""
+    order = list(site.block.body)
+    last = max((order.index(statement) for statement in region), default=-1)  # type: ignore[arg-type]
+    for statement in bystanders:
+        if order.index(statement) > last or not isinstance(statement, cst.SimpleStatementLine):  # type: ignore[arg-type]
+            continue
+        for small in statement.body:
+            if not isinstance(small, cst.Expr) or not isinstance(small.value, cst.Call):
+                continue
+            name = code_of(small.value.func)
+            if name.rpartition(".")[2] not in _HARMLESS and not dataflow.writes(small):
+                return f"{name}()"
     return None
 
 

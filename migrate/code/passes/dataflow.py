@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
+from mappings.api import known_names
 from migrate.code.resolve import dotted
 
 
@@ -17,6 +18,12 @@ def reads(node: cst.CSTNode) -> set[str]:
 def writes(node: cst.CSTNode) -> set[str]:
     """Names that a node binds or changes by assignment, in branches and loops too; `d[k] = v` changes `d`."""
     return _collected(node).written
+
+
+def rebinds(node: cst.CSTNode) -> set[str]:
+    """Plain names that a node binds, or may bind once in-place methods are assignments."""
+    collected = _collected(node)
+    return collected.bound | collected.replaced
 
 
 def certain_writes(statement: cst.CSTNode) -> set[str]:
@@ -95,6 +102,29 @@ def _collected(node: cst.CSTNode) -> _Collector:
     return collector
 
 
+_CHANGING = frozenset(
+    {"append", "appendleft", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "popitem", "remove",
+     "discard", "clear", "sort", "reverse"}
+)  # fmt: skip
+"""Methods that change lists, sets, dictionaries and queues."""
+
+
+def _called(node: cst.Call) -> tuple[str, cst.BaseExpression | None]:
+    """The method or function of a call, and the object whose method it is: `x` of `x[0].mul_(2).add_(1)`."""
+    if isinstance(node.func, cst.Name):
+        return node.func.value, None
+    if not isinstance(node.func, cst.Attribute):
+        return "", None
+    base: cst.BaseExpression = node.func.value
+    while True:
+        if isinstance(base, cst.Subscript):
+            base = base.value
+        elif isinstance(base, cst.Call) and isinstance(base.func, cst.Attribute) and base.func.attr.value.endswith("_"):
+            base = base.func.value
+        else:
+            return node.func.attr.value, base
+
+
 class _Collector(cst.CSTVisitor):
     def __init__(self) -> None:
         super().__init__()
@@ -102,6 +132,8 @@ class _Collector(cst.CSTVisitor):
         self.written: set[str] = set()
         self.bound: set[str] = set()
         """Plain names that are rebound, without those whose content changes."""
+        self.replaced: set[str] = set()
+        """Names of tensors that in-place methods change; after the conversion they may be rebound."""
         self._hidden: list[set[str]] = []
         """Names of comprehensions and lambdas around the current node."""
 
@@ -123,6 +155,17 @@ class _Collector(cst.CSTVisitor):
     def visit_Arg(self, node: cst.Arg) -> bool:
         node.value.visit(self)
         return False
+
+    def visit_Call(self, node: cst.Call) -> None:
+        """`x.mul_(2)` and `parts.append(x)` change what they are called on, `init.zeros_(w)` changes its argument."""
+        method, base = _called(node)
+        in_place = f"torch.Tensor.{method}" in known_names() and method.endswith("_")
+        if base is not None and (in_place or method in _CHANGING) and (name := dotted(base)):
+            self.written.add(".".join(name.split(".")[:2]))
+            if in_place:
+                self.replaced.add(name)
+        elif method.endswith("_") and not method.endswith("__") and node.args and (name := dotted(node.args[0].value)):
+            self.written.add(".".join(name.split(".")[:2]))
 
     def visit_Annotation(self, node: cst.Annotation) -> bool:
         return False

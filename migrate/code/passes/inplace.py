@@ -6,18 +6,27 @@ MindSpore 2.10 returns the right value from `x.mul_(y)` and leaves `x` unchanged
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import libcst as cst
 import libcst.matchers as m
 
 from migrate.code.context import FileContext, code_of
 from migrate.code.passes.aliases import AliasScan
 from migrate.code.passes.base import Pass
+from migrate.code.passes.called import called_functions
 from migrate.code.passes.memory import write_into
 from migrate.code.passes.sharing import Flows
 from migrate.code.resolve import dotted
 from migrate.code.template import Expansion, select
 
 _OUT_OF_PLACE = {"zero_": "torch.zeros_like", "fill_": "torch.full_like"}
+
+
+_PASSING_ON = frozenset(
+    f"torch.nn.{name}" for name in ("Module", "Sequential", "Identity", "Dropout", "Flatten", "Unflatten")
+)
+"""Layers of torch that may give back what they are given, or a view of it."""
 
 
 class InPlace(Pass):
@@ -148,9 +157,10 @@ class InPlace(Pass):
             # The result is right even where `copy_` cannot change what it is called on: a slice, a transposed tensor.
             return None if copied is None else cst.Assign([cst.AssignTarget(cst.Name(base.value))], copied)
         if isinstance(base, cst.Name) and (reason := self._aliases.reason(base)):
-            if self._is_part(base, original):
+            how = self._sharing(base, original)
+            if how is not None:
                 value = self._value(method, call, new)
-                return None if value is None else write_into(base, value)
+                return None if value is None else how(base, value)
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M302", call, f"{code_of(call)}: {reason}")
             return None
@@ -164,7 +174,7 @@ class InPlace(Pass):
             return None
         if isinstance(target, cst.Subscript) and not self.context.type_of(_container(base)).is_tensor:
             return write_into(target, value)  # an element of a list: whoever put it there has it as well
-        return cst.Assign(targets=[cst.AssignTarget(target)], value=value)
+        return _assign(target, value)
 
     def _report_view(self, name: str, statement: cst.BaseSmallStatement, call: cst.Call) -> None:
         """The values reach the original through a reshaped or transposed view, their gradients do not."""
@@ -174,20 +184,41 @@ class InPlace(Pass):
         if shared.view is not None and used and not self._flows.without_gradients(statement):
             self.context.report("M304", call, f"{code_of(call)}: {name} is a view made by {shared.view}")
 
-    def _is_part(self, name: cst.Name, statement: cst.BaseSmallStatement) -> bool:
-        """Whether a name is visibly a row or slice of another tensor, or an element of a container."""
+    def _sharing(
+        self, name: cst.Name, statement: cst.BaseSmallStatement
+    ) -> Callable[[cst.Name, cst.BaseExpression], cst.Assign] | None:
+        """How to give a name its new value: by assignment where its tensor is visibly its own, into the memory where it
+        is visibly a row or slice of another one or an element of a container; None where that is not visible."""
         flow = self._flows.of(statement)
         if not flow.knows(statement):
-            return False
+            return None
         shared, sources = flow.shared(name.value, statement), flow.sources(name.value, statement)
-        visible = all(source is not None and not isinstance(source, cst.Call) for source in sources)
-        return visible and shared.view is None and (shared.held or bool(shared.names))
+        if shared.view is not None or not all(source is not None and self._is_clear(source) for source in sources):
+            return None
+        if shared.held or shared.names:
+            return write_into
+        return _assign if shared.parameter is None else None
+
+    def _is_clear(self, source: cst.BaseExpression) -> bool:
+        """Whether it is known where the tensor of an expression comes from; of a call, which function it runs."""
+        if not isinstance(source, cst.Call):
+            return True
+        kind = self.context.type_of(source.func)
+        return (
+            self._aliases.is_fresh(source)
+            or bool(called_functions(self.context, source))
+            or (kind.kind == "object" and kind.name.startswith("torch.nn.") and kind.name not in _PASSING_ON)
+        )
 
     def _is_parameter(self, node: cst.BaseExpression) -> bool:
         if m.matches(node, m.Attribute(attr=m.Name("data"))):
             assert isinstance(node, cst.Attribute)
             node = node.value
         return self.context.type_of(node).kind == "parameter"
+
+
+def _assign(target: cst.BaseAssignTargetExpression, value: cst.BaseExpression) -> cst.Assign:
+    return cst.Assign([cst.AssignTarget(target)], value)
 
 
 def _container(node: cst.BaseExpression) -> cst.BaseExpression:
