@@ -84,6 +84,9 @@ def code(
     shard: Annotated[
         str | None, typer.Option(help="Cut layers over tensor parallel ranks: auto, or a plan file; see docs/code.md.")
     ] = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Also apply rules that may change what the program computes.")
+    ] = False,
     html: Page = None,
     sarif: Sarif = None,
     force: Force = False,
@@ -103,6 +106,7 @@ def code(
         torch_python=torch_python,
         shard=shard,
         page=html,
+        unsafe=unsafe,
         force=force,
         track=shown,
     )

@@ -55,6 +55,8 @@ class Analysis:
     """Path -> why the file could not be read."""
     sharding: Changes | None = None
     """What `--shard` changes."""
+    unsafe: bool = False
+    """Whether unsafe rules are applied."""
 
 
 def analyse(project: Project, *, table: ApiTable | None = None, track: Tracker = quiet) -> Analysis:

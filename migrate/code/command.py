@@ -21,6 +21,7 @@ from migrate.code.execution import COMPILED, Step, as_facts, find_steps, judged,
 from migrate.code.findings import finding
 from migrate.code.line_records import covered, unread_lines
 from migrate.code.migration_notes import migration_notes
+from migrate.code.nesting import deep_recursion
 from migrate.code.parallel import convert_files
 from migrate.code.project import SourceFile, load_project
 from migrate.code.shard.decide import Sharding, decide
@@ -51,7 +52,8 @@ def scan(repo: Path, *, page: Path | None = None, track: Tracker = quiet) -> Rep
     Raises:
         UserError: no directory, or no Python files in it.
     """
-    work = _work(repo, "portable", track)
+    with deep_recursion():
+        work = _work(repo, "portable", track)
     report = _report("scan", repo, work)
     if page is not None:
         write_code_page(report, _sources(work), page)
@@ -69,6 +71,7 @@ def convert(
     torch_python: str | None = None,
     page: Path | None = None,
     shard: str | None = None,
+    unsafe: bool = False,
     track: Tracker = quiet,
 ) -> Report:
     """Convert a PyTorch repository to MindSpore.
@@ -83,6 +86,7 @@ def convert(
         torch_python: Python of the environment with PyTorch for that, if it is another than this one.
         page: HTML file to write: what changed, side by side, and the status of every line.
         shard: cut layers over tensor parallel ranks: `auto`, or the path of a plan file.
+        unsafe: apply unsafe rules, which may change what the program computes (`msmigrate rule` marks them).
         track: progress.
 
     Raises:
@@ -94,12 +98,13 @@ def convert(
     programs = [] if modules is None else read_programs(modules)
     if repo.is_dir():
         check_output(repo, out, force)
-    work = _work(repo, target, track, shard)
+    with deep_recursion():
+        work = _work(repo, target, track, shard, unsafe)
+        table = weights_table(work.analysis)
     report = _report("code", repo, work)
     texts = dict(work.texts)
     texts[PurePosixPath(MARKER)] = migration_notes(report).encode()
     texts[PurePosixPath(REPORT)] = report.to_json().encode()
-    table = weights_table(work.analysis)
     texts[PurePosixPath(TABLE)] = _json(table)
     write_tree(work.analysis.project, out, texts, work.helpers)
     if verify or recipes or programs:
@@ -148,9 +153,9 @@ class _Work:
 
 
 @paused()
-def _work(repo: Path, target: str, track: Tracker, shard: str | None = None) -> _Work:
+def _work(repo: Path, target: str, track: Tracker, shard: str | None = None, unsafe: bool = False) -> _Work:
     begin = time.perf_counter()
-    analysis = analyse(load_project(repo), track=track)
+    analysis = dataclasses.replace(analyse(load_project(repo), track=track), unsafe=unsafe)
     sharding = None if shard is None else decide(analysis, shard)
     if sharding is not None:
         analysis = dataclasses.replace(analysis, sharding=sharding.changes)

@@ -56,6 +56,8 @@ class FileContext:
         """Name nodes that are part of something a pass handles as a whole."""
         self.helpers: set[str] = set()
         """Modules of `ms_compat` that rewritten import statements name."""
+        self.unsafe = analysis.unsafe
+        """Whether unsafe rules are applied."""
         self.uses_torch = file.source.imports_torch
         self._statements: list[tuple[cst.CSTNode, list[str]]] = []
         self._accepted: Row | None = None

@@ -19,6 +19,7 @@ from migrate.code.passes.executed_texts import ExecutedTexts
 from migrate.code.passes.formats import Formats
 from migrate.code.passes.full_slices import FullSlices
 from migrate.code.passes.inplace import InPlace
+from migrate.code.passes.inplace_modules import InplaceModules
 from migrate.code.passes.leftovers import Leftovers
 from migrate.code.passes.members import Members
 from migrate.code.passes.names import Names
@@ -42,6 +43,7 @@ PASSES: tuple[type[Pass], ...] = (
     Dynamic,
     Devices,
     InPlace,
+    InplaceModules,
     SharedWrites,
     Formats,
     ComplexProducts,

@@ -153,6 +153,13 @@ CODES: dict[str, Code] = {
         "Nothing to do, unless a caller uses its tensor afterwards: then write `x[()] = x + y`.",
         "augmented assignment to a caller's tensor",
     ),
+    "M306": Code(
+        Severity.WARNING,
+        "The module overwrites its input, MindSpore's never does; here the input may be used again afterwards.",
+        "Drop inplace=True if it is not; or convert with --unsafe, which drops it, and compare the module.",
+        "module that works in place",
+        safe=False,
+    ),
     # training
     "M402": Code(
         Severity.NOTE,
