@@ -121,7 +121,7 @@ CHANGES: dict[str, Code] = {
         "Train a few steps on one and on two ranks and compare.",
         "cut over ranks",
     ),
-    "C213": Code(
+    "C214": Code(
         Severity.NOTE,
         "inplace=True was dropped; if the input is used afterwards, torch has overwritten it and MindSpore has not.",
         _COMPARE,

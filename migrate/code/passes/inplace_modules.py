@@ -57,7 +57,7 @@ class InplaceModules(Pass):
         if name is None or original in self._harmless:
             return None
         if self.context.unsafe:
-            self.context.lines.add(original, "C213", name)
+            self.context.lines.add(original, "C214", name)
             return None
         self.context.counts.add(name, converted=False)
         self.context.report("M306", original, f"{code_of(original)}: its input may be used again")
