@@ -10,7 +10,7 @@ from mindspore import Tensor, ops
 from .caches import Cache
 from .mask_functions import ALL_MASK_ATTENTION_FUNCTIONS, find_packed_sequence_indices
 
-_ELSEWHERE = "is no attention of the converted code; use 'eager' or 'sdpa'"
+_KERNELS = ("flash", "flex", "paged")
 
 
 def _first(flags: list[bool]) -> int:
@@ -40,8 +40,11 @@ def _preprocess_mask_arguments(
     """Whether the mask is ready as it is, the mask, numbers of packed sequences, and lengths and offsets."""
     if isinstance(attention_mask, Tensor) and attention_mask.ndim == 4:
         return True, attention_mask, None, None, None, None, None
-    if config._attn_implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
-        raise NotImplementedError(f"{config._attn_implementation!r} {_ELSEWHERE}")
+    attention = config._attn_implementation
+    if attention not in ALL_MASK_ATTENTION_FUNCTIONS:
+        if str(attention).startswith(_KERNELS):
+            raise NotImplementedError(f"{attention!r} is a CUDA kernel; use the attention 'eager' or 'sdpa'")
+        return True, None, None, None, None, None, None  # an attention of the user's, which masks itself
     if attention_mask is not None and attention_mask.ndim == 2:
         attention_mask = attention_mask.astype(ms.bool_)
     q_length = inputs_embeds.shape[1]

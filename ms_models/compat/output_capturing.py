@@ -67,15 +67,21 @@ def _decides(module: nn.Cell) -> bool:
 
 
 def _install(model: Any) -> None:
-    """Hooks that record while somebody collects; once for each model."""
+    """Hooks that record while somebody collects; once for each model, those below it included."""
     if getattr(model, "_records_outputs", False):
         return
-    for path, module, owner in list(_watched(model)):
-        for key, specs in _recorders(owner if _decides(owner) else model).items():
+    below = list(_watched(model))
+    models: list[Any] = [model, *(module for _, module, _ in below if _decides(module))]
+    done = {id(one) for one in models if getattr(one, "_records_outputs", False)}
+    for path, module, owner in below:
+        if id(owner) in done:
+            continue
+        for key, specs in _recorders(owner).items():
             for spec in specs:
                 if spec.takes(path, module):
                     _record(module, key, spec)
-    model._records_outputs = True
+    for one in models:
+        one._records_outputs = True
 
 
 def _record(module: nn.Cell, key: str, spec: OutputRecorder) -> None:

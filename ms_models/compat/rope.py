@@ -160,7 +160,8 @@ def dynamic_rope_update(rope_forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replace(module: Any, name: str, value: Tensor) -> None:
-    module._buffers[name] = value  # a buffer, which setattr of a cell would refuse to replace
+    held = module.__dict__ if name in module.__dict__ else module._buffers  # a cell refuses to replace its buffers
+    held[name] = value
 
 
 def _grow(module: Any, kind: str, length: int, layer_type: str | None) -> None:

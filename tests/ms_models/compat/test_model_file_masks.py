@@ -90,7 +90,18 @@ def test_masks_by_type_of_layer() -> None:
     agree(*both("create_masks_for_generate", config, attention_mask=PADDED))
 
 
-def test_unknown_attention_is_refused() -> None:
+def test_attention_without_masks() -> None:
+    agree(*both("create_causal_mask", configuration("my own"), attention_mask=PADDED))
+    attention_masks.ALL_MASK_ATTENTION_FUNCTIONS["my own"] = lambda **given: given["attention_mask"]
+    try:
+        embeds, mask = ms.Tensor(np.zeros((2, 7, 12), np.float32)), ms.Tensor(PADDED)
+        found = attention_masks.create_causal_mask(configuration("my own"), embeds, mask)
+    finally:
+        del attention_masks.ALL_MASK_ATTENTION_FUNCTIONS["my own"]
+    assert found is not None and (found.asnumpy() == PADDED).all()
+
+
+def test_kernels_are_refused() -> None:
     with pytest.raises(NotImplementedError, match="flash_attention_2"):
         attention_masks.create_causal_mask(
             configuration("flash_attention_2"), ms.Tensor(np.zeros((2, 7, 12), np.float32))
