@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from migrate.code.library_types import is_class, is_output
 from migrate.code.resolve import Resolver, dotted
 from migrate.code.symbols import Symbols
 from migrate.code.types import (
@@ -45,7 +46,8 @@ class Annotations:
             quoted = unquoted(node)
             return None if quoted is None else self.read(quoted)
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
-            return either(self.read(node.left), self.read(node.right))
+            sides = [self.read(node.left), self.read(node.right)]
+            return self._output(sides) or either(*sides)
         if isinstance(node, cst.Subscript):
             return self._subscripted(node)
         if isinstance(node, cst.Name) and node.value == "None":
@@ -61,7 +63,7 @@ class Annotations:
             return PARAMETER
         if name in ("torch.dtype", "torch.device", "torch.Size"):
             return {"dtype": DTYPE, "device": DEVICE, "Size": SHAPE}[name.rpartition(".")[2]]
-        if name in self.symbols.classes or name.startswith("torch."):
+        if name in self.symbols.classes or name.startswith("torch.") or is_class(name):
             return instance(name)
         if name in _LIST_ANNOTATIONS or name in _TUPLE_ANNOTATIONS:
             return list_of(UNKNOWN)
@@ -71,7 +73,9 @@ class Annotations:
         name = self._name(node.value)
         inner = [self.read(e.slice.value) for e in node.slice if isinstance(e.slice, cst.Index)]
         if name in ("typing.Optional", "typing.Union"):
-            return join_known([t for t in inner if t is not None]) if None not in inner else None
+            return self._output(inner) or (
+                join_known([t for t in inner if t is not None]) if None not in inner else None
+            )
         if name is not None and name.startswith("jaxtyping.") and inner:
             return inner[0]  # `Float[Tensor, "b n d"]`
         if name in _LIST_ANNOTATIONS and inner:
@@ -84,6 +88,12 @@ class Annotations:
                 return list_of(inner[0] or UNKNOWN)
             return tuple_of(*[t or UNKNOWN for t in inner])
         return None
+
+    def _output(self, alternatives: list[Type | None]) -> Type | None:
+        """The output of `Union[Tuple, ModelOutput]`: whoever asks for its fields has got no tuple."""
+        outputs = [one for one in alternatives if one is not None and is_output(self.symbols, one)]
+        others = [one for one in alternatives if one is None or one.kind not in ("tuple", "list", "tensors", "none")]
+        return outputs[0] if len(outputs) == 1 == len(others) else None
 
     def _name(self, node: cst.BaseExpression) -> str | None:
         """Qualified name; the names of a quoted annotation have no scope and are looked up at the top of the file."""

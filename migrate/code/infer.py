@@ -8,6 +8,7 @@ import libcst as cst
 
 from migrate.code.annotations import Annotations
 from migrate.code.infer_calls import CallInference, Env
+from migrate.code.library_types import attribute_type, is_output
 from migrate.code.resolve import Resolver, dotted
 from migrate.code.symbols import MODULE, Facts, Symbols
 from migrate.code.types import (
@@ -150,6 +151,8 @@ class Inference(CallInference):
                 return PARAMETER
             if attribute == "param_groups":
                 return list_of(Type("dict", items=(UNKNOWN,)))
+            if (inherited := attribute_type(self.symbols, base.name, attribute)) is not None:
+                return inherited
             if base.name in self.symbols.classes and all(
                 n in self.symbols.classes for n in self.symbols.lineage(base.name)
             ):
@@ -179,7 +182,17 @@ class Inference(CallInference):
             return base.element if not sliced else list_of(base.element)
         if base.kind in ("value", "number"):
             return VALUE
+        if is_output(self.symbols, base):
+            return self._output_element(base, index)
         return base if sliced else base.element
+
+    def _output_element(self, base: Type, index: cst.BaseSlice) -> Type:
+        """`outputs["logits"]`, `outputs[0]`, `outputs[1:]`."""
+        if not isinstance(index, cst.Index):
+            return list_of(UNKNOWN)
+        if isinstance(index.value, cst.SimpleString):
+            return self.member(base, str(index.value.evaluated_value)) or UNKNOWN
+        return TENSOR if _constant_index(index) == 0 else UNKNOWN
 
     def _tuple(self, node: cst.Tuple, env: Env) -> Type:
         found = [self.type_of(e.value, env) for e in node.elements]

@@ -9,6 +9,7 @@ import libcst as cst
 
 from migrate.code.annotations import Annotations
 from migrate.code.evidence import only_tensors_have
+from migrate.code.library_types import called
 from migrate.code.resolve import Resolver
 from migrate.code.symbols import MODULE, Facts, FunctionInfo, Symbols
 from migrate.code.types import (
@@ -267,6 +268,8 @@ class CallInference(ABC):
             return join_all(tuple(TENSOR if t.is_tensor else t for t in types[1:] if t.kind != "number"))
         if name.startswith("einops."):
             return _einops(name, first)
+        if (found := called(name)) is not None:
+            return found
         if name.split(".")[0] in _PLAIN_LIBRARIES:
             return VALUE
         return None
