@@ -26,7 +26,7 @@ def guard_torch_imports(context: FileContext, tree: cst.Module) -> tuple[cst.Mod
     """The file with every such import at its top level guarded, and whether there was one."""
     body: list[cst.BaseStatement] = []
     guarded = False
-    for statement in tree.body:
+    for statement in (part for line in tree.body for part in _separated(context, line)):
         names = _torch_names(context, statement)
         if names is None:
             body.append(statement)
@@ -44,6 +44,37 @@ def _needs_torch(context: FileContext, name: str) -> bool:
     if name.split(".")[0] == "torch":
         return True
     return torch_package(name) is not None and not context.analysis.project.find(name, context.file.source)
+
+
+def _separated(context: FileContext, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
+    """`import math, torch` as two lines, so that only what needs torch is guarded."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return [statement]
+    parts: dict[bool, list[cst.BaseSmallStatement]] = {False: [], True: []}
+    for small in statement.body:
+        if not isinstance(small, cst.Import | cst.ImportFrom) or isinstance(small.names, cst.ImportStar):
+            return [statement]
+        needing = {alias: _needs_torch(context, name) for alias, name in _imported(context, small)}
+        for needs in (False, True):
+            aliases = [alias for alias in small.names if needing[alias] is needs]
+            if aliases:
+                aliases[-1] = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+                names = small.names if len(aliases) == len(small.names) else aliases
+                parts[needs].append(small.with_changes(names=names, semicolon=cst.MaybeSentinel.DEFAULT))
+    if not parts[False] or not parts[True]:
+        return [statement]
+    return [statement.with_changes(body=parts[False]), cst.SimpleStatementLine(parts[True])]
+
+
+def _imported(context: FileContext, node: cst.Import | cst.ImportFrom) -> list[tuple[cst.ImportAlias, str]]:
+    """What an import statement names, absolutely."""
+    assert not isinstance(node.names, cst.ImportStar)
+    base = ""
+    if isinstance(node, cst.ImportFrom):
+        base = "." * len(node.relative) + (dotted(node.module) or "")
+        base = base if base.endswith(".") else f"{base}."
+    project, source = context.analysis.project, context.file.source
+    return [(alias, absolute(project, source, f"{base}{alias.evaluated_name}")) for alias in node.names]
 
 
 def _torch_names(context: FileContext, statement: cst.BaseStatement) -> list[str] | None:
