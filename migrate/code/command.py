@@ -116,11 +116,18 @@ def convert(
             (out / TABLE).write_bytes(_json(table))
         if programs:
             _compile_steps(report, work, programs, out, track)
+        _name_rules(report)
         (out / REPORT).write_text(report.to_json(), encoding="utf-8")
         (out / MARKER).write_text(migration_notes(report), encoding="utf-8")
     if page is not None:
         write_code_page(report, _sources(work), page)
     return report
+
+
+def _name_rules(report: Report) -> None:
+    """The words of all rules that the report names."""
+    lines = (line.code for file in report.files for line in file.lines)
+    report.rules = rules.used([*(found.code for found in report.findings), *lines])
 
 
 def _json(body: dict[str, object]) -> bytes:
@@ -224,7 +231,7 @@ def _report(command: str, repo: Path, work: _Work) -> Report:
     parsed = len(work.analysis.files)
     report = Report(
         command,
-        str(repo),
+        repo.resolve().name,  # the report goes into the output, which names no place of this machine
         findings=sorted(work.findings, key=lambda f: (f.file or "", f.line or 0, f.code)),
         files=sorted(work.files, key=lambda file: file.path),
     )
@@ -242,7 +249,7 @@ def _report(command: str, repo: Path, work: _Work) -> Report:
         "helpers": helpers,
         "seconds": round(work.seconds, 3),
     }
-    report.rules = rules.used([*(f.code for f in report.findings), *(n.code for f in report.files for n in f.lines)])
+    _name_rules(report)
     if steps := _steps(work):
         report.facts["execution"] = as_facts(steps)
     if work.sharding is not None:
@@ -264,7 +271,8 @@ def _verify(report: Report, work: _Work, out: Path, track: Tracker) -> None:
     results = import_modules(work.analysis.project, out, work.changed, track=track)
     failed = [result for result in results if result.reason is not None]
     for result in failed:
-        report.findings.append(finding("M601", str(result.reason), file=result.path))
+        reason = str(result.reason).replace(f"{out.resolve()}/", "")
+        report.findings.append(finding("M601", reason, file=result.path))
     report.stages.append(
         Stage(
             "converted modules import",

@@ -133,6 +133,20 @@ def test_a_crashing_pass_leaves_the_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert "ops.cat" in (tmp_path / "out" / "fine.py").read_text(encoding="utf-8")
 
 
+def test_the_output_names_no_place_of_this_machine(tmp_path: Path) -> None:
+    files = {
+        "a.py": NET + "\nz = torch.frobnicate(1)\n",
+        "b.py": "import torch\nfrom a import missing\n\nx = torch.ones(1)\n",
+        "bad.py": "def f(:\n",
+        "pyproject.toml": "[project\n",
+    }
+    repo = repository(tmp_path / "repo", files)
+    report = convert(repo, tmp_path / "out", verify=True, page=tmp_path / "out" / "page.html")
+    assert "M601" in codes(report) and report.subject == "repo"
+    for path in (tmp_path / "out").rglob("*"):
+        assert path.is_dir() or str(tmp_path).encode() not in path.read_bytes(), path
+
+
 # -- trust
 def test_the_repository_is_never_run(tmp_path: Path) -> None:
     trap = f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n"
@@ -164,6 +178,7 @@ def test_verify_imports_the_output(tmp_path: Path) -> None:
     assert set(failed) == {"missing.py", "dies.py"}
     assert "package_that_does_not_exist" in failed["missing.py"] and "code 3" in failed["dies.py"]
     assert report.facts["modules_imported"] == 1
+    assert "M601" in report.rules and "1 of 3 changed files import" in (tmp_path / "out" / "MIGRATION.md").read_text()
     assert json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))["exit_code"] == 1
 
 
