@@ -1,4 +1,4 @@
-"""What names of Hugging Face `transformers` become in converted code: a helper, themselves, or a finding.
+"""What names of Hugging Face `transformers` and `accelerate` become in converted code: a helper, themselves, or a finding.
 
 `transformers.yaml` is a list of rows:
 
@@ -28,6 +28,7 @@ import yaml
 
 FILE = Path(__file__).with_suffix(".yaml")
 PACKAGE = "transformers"
+PACKAGES = (PACKAGE, "accelerate")
 _FIELDS = {"names", "from", "helper", "whole", "plain", "unsupported", "returns", "members"}
 
 
@@ -79,10 +80,18 @@ class TransformersTable:
 
     def entry(self, qualified: str) -> Entry | None:
         """The entry of a qualified name, e.g. `transformers.modeling_utils.PreTrainedModel`."""
-        if not qualified.startswith(f"{PACKAGE}."):
-            return None
         module, _, name = qualified.rpartition(".")
+        if module.split(".")[0] not in PACKAGES:
+            return None
         return self.find(module, name)
+
+    def fails_without_torch(self, qualified: str) -> bool:
+        """Whether importing a name may fail; `transformers` itself has stand-ins for what needs torch."""
+        package, _, rest = qualified.partition(".")
+        if package not in PACKAGES or (package == PACKAGE and "." not in rest):
+            return False
+        entry = self.entry(qualified)
+        return entry is None or entry.reason is not None
 
     def helpers(self) -> Mapping[str, str]:
         """Helper by qualified name, for every name that has one and is no pattern."""

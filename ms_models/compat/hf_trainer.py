@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import math
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +34,7 @@ from .hf_trainer_data import has_length
 from .hf_trainer_evaluation import speed_metrics
 from .hf_trainer_optimizers import TrainerOptimizers
 from .hf_trainer_steps import TrainerSteps
+from .hf_training_plan import TrainingPlan
 from .label_smoother import LabelSmoother
 from .model_losses import LOSS_MAPPING, ForCausalLMLoss
 from .training_arguments import TrainingArguments
@@ -155,7 +154,7 @@ class Trainer(TrainerOptimizers, TrainerSteps):
         if checkpoint is not None:
             self._load_from_checkpoint(checkpoint)
         loader = self.get_train_dataloader()
-        plan = _Plan(self, loader)
+        plan = TrainingPlan(self, loader)
         started, skipped = self._begin(plan, checkpoint)
         model = self._ready(plan.max_steps, checkpoint)
         self.callback_handler.train_dataloader = loader
@@ -174,7 +173,7 @@ class Trainer(TrainerOptimizers, TrainerSteps):
                 break
         return self._finish(plan, start_time, first_step)
 
-    def _begin(self, plan: _Plan, checkpoint: str | None) -> tuple[int, int]:
+    def _begin(self, plan: TrainingPlan, checkpoint: str | None) -> tuple[int, int]:
         """Set the state; the epoch to begin with, and how many of its batches are behind a checkpoint."""
         self.state = TrainerState(train_batch_size=self.args.train_batch_size)
         self.state.compute_steps(self.args, plan.max_steps)
@@ -205,7 +204,14 @@ class Trainer(TrainerOptimizers, TrainerSteps):
         return model
 
     def _run_epoch(
-        self, model: Any, epoch: int, loader: Any, plan: _Plan, checkpoint: str | None, skipped: int, ignored: Any
+        self,
+        model: Any,
+        epoch: int,
+        loader: Any,
+        plan: TrainingPlan,
+        checkpoint: str | None,
+        skipped: int,
+        ignored: Any,
     ) -> None:
         """One pass over the data, or the rest of one."""
         every = self.args.gradient_accumulation_steps
@@ -244,7 +250,7 @@ class Trainer(TrainerOptimizers, TrainerSteps):
         self.control = self._event("on_epoch_end")
         self._maybe_log_save_evaluate(ignored)
 
-    def _finish(self, plan: _Plan, start_time: float, first_step: int) -> TrainOutput:
+    def _finish(self, plan: TrainingPlan, start_time: float, first_step: int) -> TrainOutput:
         """Log the summary, and go back to the best weights where the arguments ask for it."""
         self._total_loss_scalar += float(self._tr_loss)
         steps = self.state.global_step - first_step
@@ -299,33 +305,3 @@ class Trainer(TrainerOptimizers, TrainerSteps):
             NotImplementedError: always.
         """
         raise NotImplementedError("Trainer.hyperparameter_search: make a trainer for every trial")
-
-
-class _Plan:
-    """How long a training is: `max_steps` updates in `epochs` passes over the data."""
-
-    def __init__(self, trainer: Trainer, loader: Any) -> None:
-        args = trainer.args
-        every = args.gradient_accumulation_steps
-        together = args.train_batch_size * every * args.world_size
-        self.max_steps = args.max_steps
-        if not has_length(loader) or not len(loader):
-            if args.max_steps <= 0:
-                raise ValueError(f"max_steps must be positive for data without a length, but is {args.max_steps}")
-            self.epochs, self.updates_per_epoch = sys.maxsize, args.max_steps
-            self.samples: float = args.max_steps * together
-            self.batches_per_epoch = args.max_steps * every
-            return
-        self.batches_per_epoch = len(loader)
-        self.updates_per_epoch = -(-len(loader) // every)
-        if args.max_steps > 0:
-            self.epochs = -(-args.max_steps // self.updates_per_epoch)
-            self.samples = args.max_steps * together
-        else:
-            self.max_steps = math.ceil(args.num_train_epochs * self.updates_per_epoch)
-            self.epochs = math.ceil(args.num_train_epochs)
-            self.samples = trainer.num_examples(loader) * args.num_train_epochs
-
-    def last_group(self, every: int) -> int:
-        """Batches of the last update of an epoch."""
-        return self.batches_per_epoch % every or every

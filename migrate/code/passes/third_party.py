@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 import libcst.matchers as m
 
+from mappings.transformers import PACKAGES
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
 from migrate.code.resolve import dotted
@@ -47,7 +48,7 @@ class ThirdParty(Pass):
 
     def _check(self, node: cst.CSTNode, module: str) -> None:
         name = torch_package(module)
-        if name is None or node in self._optional:
+        if name is None or name in PACKAGES or node in self._optional:  # by `transformers_imports`, name by name
             return
         if self.context.analysis.project.find(module, self.context.file.source):
             return

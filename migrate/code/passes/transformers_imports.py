@@ -1,4 +1,4 @@
-"""Imports of `transformers`: classes that need torch come from `ms_compat`, the rest stays.
+"""Imports of `transformers` and `accelerate`: classes that need torch come from `ms_compat`, the rest stays.
 
 `mappings/transformers.yaml` says which name is which. A statement with names of both kinds is split.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import libcst as cst
 import libcst.matchers as m
 
-from mappings.transformers import PACKAGE, Entry, load_transformers
+from mappings.transformers import PACKAGES, Entry, load_transformers
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
 from migrate.code.passes.third_party import optional_imports
@@ -30,7 +30,9 @@ class TransformersImports(Pass):
         self._targets: dict[cst.CSTNode, tuple[str, Entry | None]] = {}
         """Attributes that name something of the library, reached through a module: `transformers.PreTrainedModel`."""
         self._seen: set[cst.CSTNode] = set()
-        self._ours = context.analysis.project.find(PACKAGE, context.file.source) is None
+        find = context.analysis.project.find
+        self._ours = {name for name in PACKAGES if find(name, context.file.source) is None}
+        """Packages that are the library, and no folder of the repository."""
 
     def enter(self, node: cst.CSTNode) -> None:
         self._optional.update(optional_imports(node))
@@ -70,9 +72,9 @@ class TransformersImports(Pass):
 
     def _is_from(self, node: cst.CSTNode) -> bool:
         """Whether a statement is `from transformers... import ...`, and means the library."""
-        if not self._ours or not isinstance(node, cst.ImportFrom) or node.relative:
+        if not isinstance(node, cst.ImportFrom) or node.relative:
             return False
-        return (dotted(node.module) or "").split(".")[0] == PACKAGE
+        return (dotted(node.module) or "").split(".")[0] in self._ours
 
     def _parts(self, node: cst.CSTNode) -> dict[str, list[cst.ImportAlias]]:
         """What a statement imports, by the module that it shall come from; what stays comes first."""
@@ -116,7 +118,7 @@ class TransformersImports(Pass):
             chain.insert(0, inner)
             inner = inner.value
         root = self.context.resolver.qualified(inner)
-        if root is None or root.split(".")[0] != PACKAGE or not self._is_module(root):
+        if root is None or root.split(".")[0] not in self._ours or not self._is_module(root):
             return
         for part in chain:
             name = self.context.resolver.qualified(part) or ""
