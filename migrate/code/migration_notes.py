@@ -45,7 +45,7 @@ def migration_notes(report: Report) -> str:
     if not open_findings:
         lines.append("Nothing: every use of torch was converted.")
     else:
-        lines.append("Each place is marked by a line `# TODO(msmigrate:CODE)` above its statement.")
+        lines.append("Each line of code is marked by `# TODO(msmigrate:CODE)` above its statement.")
     for code, number in sorted(Counter(f.code for f in open_findings).items()):
         rule = RULES[code]
         places = f"{number} place{'s' if number > 1 else ''}"
