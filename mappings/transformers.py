@@ -1,4 +1,4 @@
-"""What names of Hugging Face `transformers` and `accelerate` become in converted code: a helper, themselves, or a finding.
+"""What names of Hugging Face `transformers` and `accelerate` become: a helper, themselves, or a finding.
 
 `transformers.yaml` is a list of rows:
 
@@ -86,9 +86,9 @@ class TransformersTable:
         return self.find(module, name)
 
     def fails_without_torch(self, qualified: str) -> bool:
-        """Whether importing a name may fail; `transformers` itself has stand-ins for what needs torch."""
+        """Whether importing a name may fail; `transformers` itself has stand-ins for the classes that need torch."""
         package, _, rest = qualified.partition(".")
-        if package not in PACKAGES or (package == PACKAGE and "." not in rest):
+        if package not in PACKAGES or not rest or (package == PACKAGE and "." not in rest and rest[0].isupper()):
             return False
         entry = self.entry(qualified)
         return entry is None or entry.reason is not None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from mappings.transformers import load_transformers
 from migrate.code.context import FileContext
 from migrate.code.resolve import absolute, dotted
 from migrate.code.torch_packages import torch_package
@@ -43,7 +44,9 @@ def guard_torch_imports(context: FileContext, tree: cst.Module) -> tuple[cst.Mod
 def _needs_torch(context: FileContext, name: str) -> bool:
     if name.split(".")[0] == "torch":
         return True
-    return torch_package(name) is not None and not context.analysis.project.find(name, context.file.source)
+    if context.analysis.project.find(name.split(".")[0], context.file.source):
+        return False
+    return torch_package(name) is not None or load_transformers().fails_without_torch(name)
 
 
 def _separated(context: FileContext, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
