@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mappings.errors import UserError
+from migrate.cli import main
 from migrate.code import command, convert_file
 from migrate.code.command import convert, scan
 from migrate.report import Report
@@ -180,6 +181,24 @@ def test_verify_imports_the_output(tmp_path: Path) -> None:
     assert report.facts["modules_imported"] == 1
     assert "M601" in report.rules and "1 of 3 changed files import" in (tmp_path / "out" / "MIGRATION.md").read_text()
     assert json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))["exit_code"] == 1
+
+
+@pytest.mark.parametrize("arguments", [["scan"], ["code", "-o", "out"]])
+def test_page_and_sarif_are_written_on_demand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    repository(tmp_path / "repo", {"a.py": NET + "\nz = torch.frobnicate(1)\n"})
+    assert main([*arguments, "repo", "--html", "pages/p.html", "--sarif", "logs/s.sarif"]) == 1
+    page = (tmp_path / "pages" / "p.html").read_text(encoding="utf-8")
+    assert "ops.cat([x, x], axis=0)" in page and "torch.cat([x, x], dim=0)" in page
+    log = json.loads((tmp_path / "logs" / "s.sarif").read_text(encoding="utf-8"))
+    place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert (
+        place["artifactLocation"]["uri"] == "a.py" and place["region"]["snippet"]["text"] == "z = torch.frobnicate(1)"
+    )
+    assert "4 lines: 2 exact, 1 unsupported, 1 unknown" in capsys.readouterr().out
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted({"repo", "pages", "logs"} | set(arguments[2:]))
 
 
 def test_targets_are_those_of_the_command_line() -> None:
