@@ -25,7 +25,7 @@ from ms_models.parallel.pieces import Piece, cut_parameter
 class EnterParallel(nn.Cell):
     """What a tensor that every rank has passes before it meets tensors that are cut; its gradients are added.
 
-    Anything but a tensor of floating point numbers goes through untouched.
+    So do the tensors of a tuple; anything but tensors of floating point numbers goes through untouched.
     """
 
     def __init__(self) -> None:
@@ -33,6 +33,11 @@ class EnterParallel(nn.Cell):
         self.copy = CopyToGroup(tensor_parallel_group())
 
     def construct(self, x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple([self._entered(item) for item in x])
+        return self._entered(x)
+
+    def _entered(self, x: Any) -> Any:
         if isinstance(x, Tensor) and x.is_floating_point():
             return self.copy(x)
         return x

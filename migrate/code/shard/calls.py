@@ -15,6 +15,8 @@ from migrate.code.shard.shaping import Argument, named_dim
 from migrate.code.shard.sizes import Size, named, unknown
 from migrate.code.shard.tensor_methods import DROPOUT, TensorMethods
 from migrate.code.shard.values import (
+    ATTENTION_FUNCTIONS,
+    ATTENTION_INTERFACE,
     Callable,
     Closure,
     Constant,
@@ -35,9 +37,6 @@ from migrate.code.shard.values import (
 )
 
 MAX_DEPTH = 12
-ATTENTION_FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
-"""transformers' registry: every entry takes (module, query, key, value, mask, ...), heads on the axis before last but
-one, and gives the output with heads on the axis before last, and weights."""
 
 
 class Calls(TensorMethods):
@@ -72,10 +71,6 @@ class Calls(TensorMethods):
         keeps = isinstance(node.func, cst.Attribute) and node.func.attr.value == "update"
         if keeps and len(given) >= 2 and all(isinstance(a.value, Tensor) and a.value.is_cut for a in given[:2]):
             return self._cache_update(given)
-        if isinstance(node.func, cst.Attribute) and any(is_cut(a.value) for a in given):
-            text = code_of(node.func)
-            if ATTENTION_FUNCTIONS in text:
-                return Opaque(ATTENTION_FUNCTIONS)
         return self.mixed([a.value for a in given], code_of(node.func))
 
     # -- linear layers
@@ -219,6 +214,8 @@ class Calls(TensorMethods):
         values = [a.value for a in given]
         if name in ("builtins.int", "builtins.tuple", "builtins.list") and len(values) == 1:
             return values[0]
+        if name.endswith(f"{ATTENTION_FUNCTIONS}.get_interface"):
+            return values[-1] if values and isinstance(values[-1], Callable) else ATTENTION_INTERFACE
         if name == "builtins.enumerate" and len(values) == 1 and isinstance(values[0], Items):
             return Items(tuple(Items((Number(named(str(i))), v)) for i, v in enumerate(values[0].items)))
         if name == "builtins.map" and len(values) == 2:

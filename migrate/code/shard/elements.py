@@ -10,6 +10,9 @@ from migrate.code.context import code_of
 from migrate.code.shard.attributes import Attributes
 from migrate.code.shard.sizes import Size, named, unknown
 from migrate.code.shard.values import (
+    ATTENTION_FUNCTIONS,
+    ATTENTION_INTERFACE,
+    AxesError,
     Items,
     Kept,
     Number,
@@ -40,6 +43,8 @@ class Elements(Attributes):
             if base.shape is None:
                 return base.with_shape(None)
             return self.indexed(base, indices)
+        if isinstance(base, Torch) and base.name.endswith(ATTENTION_FUNCTIONS):
+            return ATTENTION_INTERFACE
         if isinstance(base, Torch) and base.name.endswith("ACT2FN"):
             return Torch(base.name, module=True)
         return self.mixed([base], code_of(node))
@@ -75,7 +80,7 @@ class Elements(Attributes):
         taken = sum(not _is_new_axis(index) for index in front)
         if whole[0].rest and taken:
             if tensor.is_cut:
-                raise UnprovedError("a cut tensor whose number of axes is not known is indexed from the front")
+                raise AxesError("a cut tensor whose number of axes is not known is indexed from the front")
             return tensor.with_shape(None)
         behind = sum(not _is_new_axis(index) for index in back)
         end = len(whole) - behind

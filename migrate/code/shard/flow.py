@@ -15,6 +15,7 @@ from migrate.code.shard.record import Record, Term
 from migrate.code.shard.sizes import Size, named, unknown
 from migrate.code.shard.values import (
     NONE,
+    AxesError,
     Callable,
     Constant,
     Instance,
@@ -52,10 +53,16 @@ def follow(
         UnprovedError: it is not proved that every rank gets what one process would.
     """
     kept: dict[tuple[str, str], Tensor | Kept] = {}
+    three: frozenset[str] = frozenset()
     for _ in range(MAX_RUNS):
         flow = _Flow(inventory, cuts, entered, kept)
         try:
-            flow.root(class_name)
+            flow.root(class_name, three)
+        except AxesError:
+            read = frozenset(origin.removeprefix("param:") for origin in flow.record.column_inputs)
+            if not read or three:
+                raise
+            three = read
         except UnprovedError:
             if flow.kept_now == kept:
                 raise  # otherwise what attributes keep was not known when they were read
@@ -80,7 +87,8 @@ class _Flow(Calls):
         self._kept = kept
         self.kept_now: dict[tuple[str, str], Tensor | Kept] = {}
 
-    def root(self, class_name: str) -> None:
+    def root(self, class_name: str, three: frozenset[str]) -> None:
+        """Follows `forward`; the parameters `three` are taken to be `[batch, sequence, features]`."""
         forward = self.symbols.method(class_name, "forward")
         assert forward is not None
         arguments: Env = {}
@@ -90,7 +98,10 @@ class _Flow(Calls):
             if found is not None and found.kind == "object" and found.name in self.symbols.classes:
                 arguments[name] = Instance(found.name)
             else:
-                shape = (Size((f"*{name}",), rest=True), named(f"{name}.-1"))
+                shape: tuple[Size, ...] = (Size((f"*{name}",), rest=True), named(f"{name}.-1"))
+                if name in three:
+                    shape = (named(f"*{name}.0"), named(f"*{name}.1"), shape[-1])
+                    self.record.notes.append(f"{name} is taken to have the axes batch, sequence and features")
                 arguments[name] = Tensor(shape, frozenset({f"param:{name}"}), exact=name)
         result = self.run(Callable(forward, Instance(class_name, is_root=True)), arguments)
         main, *others = result.items if isinstance(result, Items) and result.items else [result]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from migrate.code.shard.sizes import Size, named, product, unknown
-from migrate.code.shard.values import Tensor, UnprovedError
+from migrate.code.shard.values import AxesError, Tensor, UnprovedError
 
 # Each element by itself; further arguments are numbers, data types or tensors that are broadcast.
 ELEMENTWISE = frozenset(
@@ -42,7 +42,7 @@ def axis_from_end(tensor: Tensor, dim: int) -> int:
         return dim
     shape = tensor.shape
     if shape is None or shape[0].rest:
-        raise UnprovedError("an axis is counted from the front of a tensor whose number of axes is not known")
+        raise AxesError("an axis is counted from the front of a tensor whose number of axes is not known")
     return dim - len(shape)
 
 
@@ -72,7 +72,7 @@ def transposed(tensor: Tensor, order: Callable[[list[int]], list[int]]) -> Tenso
     """Axes in another order; `order` maps the positions."""
     if tensor.shape is None or tensor.shape[0].rest:
         if tensor.is_cut:
-            raise UnprovedError("the axes of a tensor are swapped whose number of axes is not known")
+            raise AxesError("the axes of a tensor are swapped whose number of axes is not known")
         return tensor.with_shape(None)
     return tensor.with_shape(tuple(tensor.shape[i] for i in order(list(range(len(tensor.shape))))))
 
@@ -116,7 +116,7 @@ def with_axis(tensor: Tensor, dim: int) -> Tensor:
     if dim < 0:
         shape.insert(len(shape) + dim + 1, Size())
     elif shape[0].rest:
-        raise UnprovedError("an axis is put in from the front of a tensor whose number of axes is not known")
+        raise AxesError("an axis is put in from the front of a tensor whose number of axes is not known")
     else:
         shape.insert(dim, Size())
     return tensor.with_shape(tuple(shape))

@@ -142,6 +142,9 @@ class Method(Value):
 
 
 NONE = Constant(None)
+ATTENTION_FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
+"""transformers' registry of attention functions, which all take and give what the eager one of a model does."""
+ATTENTION_INTERFACE = Opaque(ATTENTION_FUNCTIONS)
 
 
 class UnprovedError(Exception):
@@ -150,6 +153,10 @@ class UnprovedError(Exception):
     def __init__(self, reason: str, node: cst.CSTNode | None = None) -> None:
         super().__init__(reason)
         self.reason, self.node = reason, node
+
+
+class AxesError(UnprovedError):
+    """The proof needs to know how many axes a tensor has."""
 
 
 def size_of(value: Value) -> Size:
@@ -203,6 +210,9 @@ def joined(left: Value | None, right: Value | None) -> Value:
         return right if right is not None else NONE
     if right is None or right == NONE:
         return left
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Callable) and other == ATTENTION_INTERFACE:
+            return one  # the entries of the registry do what the repository's own function does
     if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):
         return Items(tuple(joined(a, b) for a, b in zip(left.items, right.items, strict=True)))
     if isinstance(left, Tensor) and isinstance(right, Tensor):

@@ -116,6 +116,54 @@ CUT = {
         {"wq": "column", "wk": "column", "wv": "column", "out": "row"},
         ["heads=self.heads"],
     ),
+    "a registry of attention functions": (
+        """from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+
+def eager(module, query, key, value, attention_mask, scaling, **kwargs):
+    weights = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        weights = weights + attention_mask[:, :, :, : key.shape[-2]]
+    weights = F.softmax(weights, dim=-1, dtype=torch.float32).to(query.dtype)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+def rotated(q, cos, sin):
+    half = q.shape[-1] // 2
+    other = torch.cat((-q[..., half:], q[..., :half]), dim=-1)
+    return q * cos.unsqueeze(1) + other * sin.unsqueeze(1)
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.width = config.width
+        self.q_proj = nn.Linear(config.dim, config.heads * self.width)
+        self.k_proj = nn.Linear(config.dim, config.heads * self.width)
+        self.v_proj = nn.Linear(config.dim, config.heads * self.width)
+        self.o_proj = nn.Linear(config.heads * self.width, config.dim)
+
+    def forward(self, hidden_states, position_embeddings, attention_mask=None, past_key_values=None, **kwargs):
+        input_shape = hidden_states.shape[:-1]
+        hidden_shape = (*input_shape, -1, self.width)
+        q = self.q_proj(hidden_states).view(hidden_shape).transpose(1, 2)
+        k = self.k_proj(hidden_states).view(hidden_shape).transpose(1, 2)
+        v = self.v_proj(hidden_states).view(hidden_shape).transpose(1, 2)
+        cos, sin = position_embeddings
+        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        if past_key_values is not None:
+            k, v = past_key_values.update(k, v, 0)
+        attend = eager
+        if self.config._attn_implementation != "eager":
+            attend = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
+        y, weights = attend(self, q, k, v, attention_mask, scaling=self.width**-0.5, **kwargs)
+        y = y.reshape(*input_shape, -1).contiguous()
+        return self.o_proj(y), weights
+""",
+        {"q_proj": "column", "k_proj": "column", "v_proj": "column", "o_proj": "row"},
+        ["heads=config.heads", "position_embeddings = self.enter_parallel(position_embeddings)"],
+    ),
     "residual inside the block": (
         """class Mlp(nn.Module):
     def __init__(self, dim):
