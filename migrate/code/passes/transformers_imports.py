@@ -22,6 +22,8 @@ _WIDTH = 120
 class TransformersImports(Pass):
     """Import statements, and names that are reached through `import transformers`."""
 
+    rule = "C303"
+
     def __init__(self, context: FileContext) -> None:
         super().__init__(context)
         self._table = load_transformers()
@@ -110,7 +112,7 @@ class TransformersImports(Pass):
 
     # -- names reached through a module
     def _look_through(self, node: cst.Attribute) -> None:
-        """Find the library's own name in a chain such as `transformers.modeling_utils.PreTrainedModel.from_pretrained`."""
+        """Find the library's own name in a chain such as `transformers.modeling_utils.PreTrainedModel.config`."""
         chain: list[cst.Attribute] = []
         inner: cst.BaseExpression = node
         while isinstance(inner, cst.Attribute):

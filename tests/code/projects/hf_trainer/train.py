@@ -95,6 +95,7 @@ def main():
     results["metrics"] = {k: v for k, v in trainer.evaluate().items() if k in ("eval_loss", "eval_accuracy")}
 
     # label smoothing, the best model, and the end when nothing gets better
+    data["train_dataset"] = Sequences(11, VOCAB, 3)
     args = arguments(f"{runs}/best", num_train_epochs=6, label_smoothing_factor=0.1, learning_rate=0.05,
                      eval_strategy="epoch", save_strategy="epoch", save_total_limit=1, load_best_model_at_end=True,
                      metric_for_best_model="accuracy", optim="sgd", optim_args="momentum=0.9")
