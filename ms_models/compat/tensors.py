@@ -137,7 +137,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: flo
         return input + source.sum() * alpha
     moved = ops.movedim(input, dim, 0)
     rows = ops.movedim(source, dim, 0) * alpha
-    added = ops.tensor_scatter_add(moved, index.expand_dims(-1), rows.astype(input.dtype))
+    added = ops.tensor_scatter_add(moved, index.reshape(-1, 1), rows.astype(input.dtype))
     return ops.movedim(added, 0, dim)
 
 
@@ -146,7 +146,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     if input.ndim == 0:
         return source.reshape(()) + input * 0.0
     moved = ops.movedim(input, dim, 0)
-    copied = ops.tensor_scatter_update(moved, index.expand_dims(-1), ops.movedim(source, dim, 0).astype(input.dtype))
+    copied = ops.tensor_scatter_update(moved, index.reshape(-1, 1), ops.movedim(source, dim, 0).astype(input.dtype))
     return ops.movedim(copied, 0, dim)
 
 

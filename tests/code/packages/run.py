@@ -89,7 +89,7 @@ def run_package(package: Package, build: Path, path: list[Path]) -> PackageResul
     with _search_path(path):
         outcomes = compare_modules(repo, out, package.recipes, candidate_path=[without_torch(build)])
     for recipe in package.recipes:
-        _count(result, recipe, [outcome for outcome in outcomes if outcome.recipe is recipe])
+        count_outcomes(result, recipe, [outcome for outcome in outcomes if outcome.recipe is recipe])
     return result
 
 
@@ -102,7 +102,8 @@ def _module_classes(project: Project) -> set[str]:
     return {name for name in symbols.classes if symbols.is_module(name) and "<locals>" not in name}
 
 
-def _count(result: PackageResult, recipe: Recipe, outcomes: Sequence[Outcome]) -> None:
+def count_outcomes(result: PackageResult, recipe: Recipe, outcomes: Sequence[Outcome]) -> None:
+    """Adds how a class fared to the figures of its package."""
     ended = {outcome.stage: outcome for outcome in outcomes}
     for stage in ("build", "weights", "forward", "gradients", "training"):
         outcome = ended.get(stage)

@@ -1,0 +1,76 @@
+"""The table of `make test-packages`: what counts for a goal, and what the recipes of a package leave unsaid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fetch import HERE, read_package
+from run import count_outcomes
+from table import PackageResult, as_markdown, goals
+
+from migrate.code.verify.modules import Outcome
+from migrate.code.verify.recipes import Recipe
+from migrate.report import Verdict
+
+PASS, FAIL, COULD_NOT_RUN = Verdict.PASS, Verdict.FAIL, Verdict.COULD_NOT_RUN
+RECIPE = Recipe(name="a.B", module="a", build="B()")
+
+
+def result(**figures: int) -> PackageResult:
+    return PackageResult(
+        "p", "1.0", **{"lines": 9, "files": 2, "parsed": 2, "valid": 2, "findings": 0, "imported": 2, **figures}
+    )
+
+
+def counted(*stages: tuple[str, Verdict]) -> PackageResult:
+    found = result()
+    count_outcomes(found, RECIPE, [Outcome(RECIPE, stage, verdict, f"{stage}: why") for stage, verdict in stages])
+    return found
+
+
+def test_a_class_counts_for_every_stage_that_it_passed() -> None:
+    found = counted(("build", PASS), ("weights", PASS), ("forward", PASS), ("gradients", FAIL))
+    assert (found.torch_builds, found.passed) == (1, {"build": 1, "weights": 1, "forward": 1})
+    assert [(miss.name, miss.stage, miss.reason) for miss in found.misses] == [("a.B", "gradients", "gradients: why")]
+
+
+def test_what_pytorch_cannot_build_does_not_count_but_is_a_miss() -> None:
+    found = counted(("build", COULD_NOT_RUN))
+    assert (found.torch_builds, [miss.stage for miss in found.misses]) == (0, ["build"])
+
+
+def test_a_class_that_fails_in_mindspore_counts_as_built_in_pytorch() -> None:
+    found = counted(("build", FAIL))
+    assert (found.torch_builds, found.passed) == (1, {})
+    assert not goals([found])[2].reached
+
+
+def test_outputs_without_gradients_are_no_miss() -> None:
+    found = counted(("build", PASS), ("weights", PASS), ("forward", PASS), ("gradients", COULD_NOT_RUN))
+    assert (found.misses, found.no_gradients) == ([], ["a.B"])
+
+
+@pytest.mark.parametrize(
+    ("figures", "missed"),
+    [({}, []), ({"valid": 1}, ["valid Python"]), ({"imported": 1}, ["files that import"])],
+)
+def test_goals(figures: dict[str, int], missed: list[str]) -> None:
+    assert [goal.name for goal in goals([result(**figures)]) if not goal.reached] == missed
+
+
+def test_the_report_has_a_row_of_sums_and_every_reason() -> None:
+    text = as_markdown([counted(("build", FAIL)), result()])
+    assert text.splitlines()[4].split("|")[1].strip() == "total"
+    assert "* a.B: build: build: why" in text
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("*.yaml")), ids=lambda path: path.stem)
+def test_packages_say_what_they_are(path: Path) -> None:
+    package = read_package(path)
+    assert package.import_name == path.stem
+    names = [recipe.name for recipe in package.recipes]
+    assert len(names) == len(set(names))
+    assert not [name for name in package.left_out if name in names]  # a class has a recipe or a reason, not both
+    for recipe in package.recipes:
+        compile(recipe.build, path.name, "eval")
