@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 
+import mindspore as ms
+import numpy as np
+
 from mappings.errors import UserError
 from mappings.layout import ParallelLayout
 from ms_models.parallel.mesh import Group, Mesh
 
+SEED = 0
 _mesh: Mesh | None = None
 
 
@@ -25,6 +29,12 @@ def tensor_parallel_group() -> Group:
     global _mesh
     if _mesh is None:
         _mesh = Mesh.from_environment(ParallelLayout(tp=int(os.environ.get("MS_WORKER_NUM", "1"))))
+    if _mesh.layout.tp > 1 and ms.get_seed() is None:
+        # Dropout of what every rank has must drop the same places; a program that seeds does so itself.
+        numpy_state = np.random.get_state()
+        ms.set_seed(SEED)
+        ms.manual_seed(SEED)
+        np.random.set_state(numpy_state)
     return _mesh.group("tp")
 
 

@@ -55,6 +55,7 @@ def compute(job: dict[str, Any], folder: Path, alone: bool) -> dict[str, Any]:
             "shapes": {name: list(p.shape) for name, p in parameters.items()},
             "state": {name: float(np.abs(v.asnumpy() - given[name]).max()) for name, v in model.state_dict().items()},
             "initial": initial(module, job),
+            "compiled": compiled(forward, list(parameters.values()), inputs) if job.get("compile") else None,
             "pretrained": read_back(module, model, job, folder),
         }
     finally:
@@ -93,6 +94,27 @@ def forget(root: Path) -> None:
             del sys.modules[name]
 
 
+def unseeded(job: dict[str, Any], folder: Path) -> list[float]:
+    """Two outputs of a model with dropout, in a program that never seeds."""
+    root = folder / "converted"
+    sys.path.insert(0, str(root))
+    try:
+        model = eval(job["dropout"], vars(importlib.import_module(job["module"])))
+        model.train()
+        inputs = [Tensor(np.array(v)) for v in job["inputs"]]
+        return [float(model(*inputs)[1].asnumpy()) for _ in range(2)]
+    finally:
+        sys.path.remove(str(root))
+        forget(root)
+
+
+def compiled(forward: Any, parameters: list[Any], inputs: list[Any]) -> float:
+    """How far the gradients of a compiled step are from those of an eager one."""
+    step = ms.value_and_grad(lambda *args: forward(*args)[0], None, parameters)
+    eager, graph = step(*inputs)[1], ms.jit(step)(*inputs)[1]
+    return max(float(np.abs(a.asnumpy() - b.asnumpy()).max()) for a, b in zip(eager, graph, strict=True))
+
+
 def refused(job: dict[str, Any], folder: Path) -> str:
     """The message with which a model that these ranks cannot share out is refused."""
     root = folder / "converted"
@@ -111,7 +133,9 @@ def refused(job: dict[str, Any], folder: Path) -> str:
 def work() -> dict[str, Any]:
     ms.runtime.launch_blocking()
     found: dict[str, Any] = {}
-    for name, job in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")).items():
+    jobs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    found["unseeded"] = unseeded(jobs["torch_gpt"], Path(jobs["torch_gpt"]["folder"]))
+    for name, job in jobs.items():
         folder = Path(job["folder"])
         if "refused" in job:
             found[name] = refused(job, folder)

@@ -40,6 +40,7 @@ JOBS: dict[str, dict[str, Any]] = {
         "build": "GPT(GPTConfig(vocab_size=37, n_layer=2, n_embd=32, hidden_dim=44, max_seq_len=16))",
         "inputs": [tokens(2, 9, 37), tokens(2, 9, 37)],
         "alone": True,
+        "dropout": "GPT(GPTConfig(vocab_size=37, n_layer=2, n_embd=32, hidden_dim=44, max_seq_len=16, dropout=0.5))",
     },
     # Llama as published: rotary positions as complex numbers, caches made in the constructor, an additive mask
     "complex_rope": {
@@ -62,6 +63,7 @@ JOBS: dict[str, dict[str, Any]] = {
         "module": "model",
         "build": "Transformer(ModelArgs())",
         "before": ["model.setup_caches(2, 16, use_cache=False)"],
+        "compile": True,
         "inputs": [tokens(2, 9, 53)],
     },
     # remote code with a declared plan, helper methods, a padding token, weights tied by name
@@ -199,6 +201,17 @@ def test_initial_values_do_not_depend_on_the_ranks(run: Launch) -> None:
 
 def test_directories_of_transformers_are_written_and_read_whole(run: Launch) -> None:
     assert [run.ranks[rank]["hf_remote_code"]["cut"]["pretrained"] for rank in range(RANKS)] == [0.0] * RANKS
+
+
+def test_dropout_of_a_program_that_never_seeds_is_the_same_on_all_ranks(run: Launch) -> None:
+    first, second = run.ranks[0]["unseeded"], run.ranks[1]["unseeded"]
+    assert first == second
+    assert first[0] != first[1]
+
+
+def test_cut_layers_compile(run: Launch) -> None:
+    for rank in range(RANKS):
+        assert run.ranks[rank]["kv_cache"]["cut"]["compiled"] <= ATOL
 
 
 def test_one_rank_holds_everything(run: Launch, expected: dict[str, Any]) -> None:

@@ -75,6 +75,8 @@ def recognise(inventory: Inventory, uses: WeightUses, name: str) -> Found:
         taken |= set(block)
     if proved is not None:
         found.cut.append(proved)
+    # what was tried with a layer that found its block otherwise is no news
+    found.refused = [refusal for refusal in found.refused if not taken & set(refusal.layers)]
     return found
 
 

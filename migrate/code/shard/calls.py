@@ -95,6 +95,7 @@ class Calls(TensorMethods):
         elif tensor.is_cut:
             raise UnprovedError(f"{ref.attribute} is whole, but its input is cut")
         else:
+            self.record.whole_places.add(node)
             self.escape(tensor)
         return Tensor((*leading, width), frozenset({"?"}), None, frozenset({ref}))
 

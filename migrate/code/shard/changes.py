@@ -64,6 +64,10 @@ def block_changes(inventory: Inventory, found: ClassCuts) -> Changes:
         UnprovedError: the constructor cannot say what the cut layers have to know.
     """
     layers, record = inventory.classes[found.name], found.record
+    own = {method.name for ancestor in inventory.lineage(found.name) for method in ancestor.info.methods.values()}
+    for term in record.shares.values():
+        if term.within is not None and term.within not in own:
+            raise UnprovedError(f"{code_of(term.node)} is a length of the whole in a function that others may call")
     changes = Changes(inferred=set(record.inferred), shares=set(record.shares), entered=set(record.entered))
     for ref, cut in found.cuts.items():
         layer = inventory.of(ref)

@@ -68,6 +68,7 @@ def follow(
                 raise  # otherwise what attributes keep was not known when they were read
         else:
             if flow.kept_now == kept:
+                flow.record.check()
                 return flow.record
         kept = {**kept, **flow.kept_now}
     raise UnprovedError("what attributes keep does not settle")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from migrate.code.shard.values import LayerRef
+from migrate.code.shard.values import LayerRef, UnprovedError
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Record:
     """Numbers that become a rank's share."""
     entered: dict[cst.CSTNode, cst.BaseExpression] = field(default_factory=dict)
     """Expressions of whole tensors that meet cut ones."""
+    whole_places: set[cst.CSTNode] = field(default_factory=set)
+    """Lengths that shaped whole tensors, and inputs of whole layers: what stands there must not change."""
     heads: dict[tuple[LayerRef, int], Term] = field(default_factory=dict)
     """How many pieces of a part of a layer's output must stay whole."""
     widths: dict[tuple[LayerRef, int], Term] = field(default_factory=dict)
@@ -49,3 +51,13 @@ class Record:
     """Functions of the repository that took part."""
     notes: list[str] = field(default_factory=list)
     """What a user should know."""
+
+    def check(self) -> None:
+        """Refuses changes of code that runs for whole tensors as well.
+
+        Raises:
+            UnprovedError: there is such a place.
+        """
+        for node in [*self.shares, *self.entered]:
+            if node in self.whole_places:
+                raise UnprovedError("the same code runs for tensors that are cut and for whole ones", node)

@@ -27,6 +27,7 @@ def reshape(tensor: Tensor, target: Sequence[Length], record: Record) -> Tensor:
         UnprovedError: they do not.
     """
     if not tensor.is_cut:
+        record.whole_places |= {length.term.node for length in target if length.term is not None}
         return tensor.with_shape(tuple(length.size for length in target))
     assert tensor.shape is not None
     old, new = list(tensor.shape), list(target)
