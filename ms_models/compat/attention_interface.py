@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor, nn, ops
 
 from .attention import scaled_dot_product_attention
+from .dtypes import finfo
 
 
 def repeat_kv(hidden_states: Tensor, n_rep: int) -> Tensor:
@@ -58,7 +58,7 @@ def _biased(bias: Tensor, mask: Tensor | None, causal: bool, dtype: Any) -> Tens
         return bias
     if mask is None:
         mask = ops.tril(ops.ones((1, 1, *bias.shape[-2:]), dtype=ms.int32)).astype(ms.bool_)
-    return ops.where(mask, bias, ops.full_like(bias, float(np.finfo(ms.dtype_to_nptype(dtype)).min)))
+    return ops.where(mask, bias, ops.full_like(bias, finfo(dtype).min))
 
 
 class AttentionInterface(MutableMapping[str, Callable[..., Any]]):

@@ -14,6 +14,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from .dtypes import finfo
+
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -184,8 +186,7 @@ def eager_mask(
     )  # fmt: skip
     if mask is None:
         return None
-    smallest = float(np.finfo(ms.dtype_to_nptype(dtype)).min) if dtype != ms.bfloat16 else -3.3895313892515355e38
-    return ops.where(mask, ops.zeros(mask.shape, dtype), ops.full(mask.shape, smallest, dtype=dtype))
+    return ops.where(mask, ops.zeros(mask.shape, dtype), ops.full(mask.shape, finfo(dtype).min, dtype=dtype))
 
 
 ALL_MASK_ATTENTION_FUNCTIONS: dict[str, Callable[..., Tensor | None]] = {"sdpa": sdpa_mask, "eager": eager_mask}
