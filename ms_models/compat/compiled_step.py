@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Parameter, Tensor
 
+from .recorded import switch_on
 from .step_record import Unrecordable, recorded_part, recording
 from .step_state import StepState, Walk
 from .step_watch import program_line, watching
@@ -61,7 +63,9 @@ class CompiledGradient:
                 return self._eager(parameters, args, kwargs)
             try:
                 self.graphs[key] = graph = _Graph(self.forward, parameters, state, args, kwargs, graph)
-                return graph(state)
+                result = graph(state)
+                switch_on()
+                return result
             except Unrecordable as error:
                 self._refuse(str(error))
                 return self._eager(parameters, args, kwargs)
@@ -81,6 +85,8 @@ class CompiledGradient:
     ) -> Any:
         places = [(id(place), name) for place, name in state.buffers]
         buffers = set(map(id, state.held()))
+        fixed = [t for t in state.tensors if not (isinstance(t, Parameter) and t.requires_grad)]
+        values = [t.asnumpy().copy() for t in fixed]
         with watching() as found:
             result = self._eager(parameters, args, kwargs)
         after = self.state.read((args, kwargs))
@@ -88,6 +94,8 @@ class CompiledGradient:
         same_places = places == [(id(place), name) for place, name in after.buffers]
         if found:
             self._refuse(found[0])
+        elif not all(np.array_equal(t.asnumpy(), old) for t, old in zip(fixed, values, strict=True)):
+            self._refuse(f"{self._place()}: it writes into a tensor that it finds there, as running statistics are")
         elif after.key != state.key or moved or not same_places:
             self._refuse(f"{self._place()}: it changes attributes or containers that it reads")
         elif len(self.graphs) < 8 * LIMIT:
@@ -117,6 +125,7 @@ class CompiledGradient:
 
     def _refuse(self, reason: str) -> None:
         self.refused = reason
+        self.graphs.clear()
         warnings.warn(f"the step at {self._place()} stays eager: {reason}", stacklevel=5)
 
 
@@ -157,7 +166,7 @@ class _Graph:
         result = _rebuild(self._structure[0], leaves)
         for number in self._replaced:
             place, name = state.buffers[number]
-            place[name] = next(leaves)
+            place[name] = ms.ops.stop_gradient(next(leaves))
         return result, gradients
 
 

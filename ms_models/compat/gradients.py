@@ -8,6 +8,8 @@ from typing import Any
 import mindspore as ms
 from mindspore import Parameter, Tensor, ops
 
+from .recorded import Recorded, is_on
+
 
 def total_norm(grads: Sequence[Tensor], norm_type: float = 2.0) -> Tensor:
     """Norm of all gradients taken as one vector, float32."""
@@ -59,8 +61,26 @@ def clip_grad_norm_(
 ) -> Tensor:
     """`clip_grad_norm` on the `.grad` of parameters; returns the norm before scaling."""
     holders = _with_gradient(parameters)
+    if is_on() and not error_if_nonfinite and all(getattr(p, "combine_shards", None) is None for p in holders):
+        return _clip_recorded(holders, max_norm, float(norm_type))
     norm = _norm_over_ranks(holders, float(norm_type))
     clipped, norm = _clipped([p.grad for p in holders], norm, max_norm, norm_type, error_if_nonfinite)
+    for parameter, gradient in zip(holders, clipped, strict=True):
+        parameter.grad = gradient
+    return norm
+
+
+_clippings = Recorded()
+
+
+def _clip_recorded(holders: Sequence[Parameter], max_norm: float, norm_type: float) -> Tensor:
+    """`clip_grad_norm_` as one graph."""
+
+    def clip(*grads: Tensor) -> tuple[Tensor, ...]:
+        clipped, norm = clip_grad_norm(grads, max_norm, norm_type)
+        return (norm, *clipped)
+
+    norm, *clipped = _clippings((max_norm, norm_type), clip, [p.grad for p in holders])
     for parameter, gradient in zip(holders, clipped, strict=True):
         parameter.grad = gradient
     return norm

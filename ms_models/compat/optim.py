@@ -12,7 +12,7 @@ or, with `optimizer.step()`, from the `.grad` of the parameters, where `backward
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,13 +63,40 @@ class Adam(Optimizer):
             update = mean / (ops.sqrt(largest) / math.sqrt(correction2) + eps)
             ops.assign(parameter, parameter - update * (lr / correction1))
             return
+        self._adam_step(parameter, gradient, state, self._tensors(*self._kernel_numbers(state["step"], group)))
+
+    def _kernel_numbers(self, step: int, group: dict[str, Any]) -> tuple[float, ...]:
         # torch: lr / c1 * m / (sqrt(v) / sqrt(c2) + eps) with c = 1 - beta^step. The fused kernel computes
         # lr' * m' / (sqrt(v') + eps'), given beta^step = 0. It has 1 - beta in float32 only, so m' and v' are m and v
         # times a constant near 1 (off by 1e-5 for beta2 = 0.999), which lr' and eps' take out again.
+        beta1, beta2 = (float(b) for b in group["betas"])
+        lr, eps = float(group["lr"]), float(group["eps"])
+        correction1, correction2 = 1 - beta1**step, 1 - beta2**step
         gain1, gain2 = _gain(beta1), _gain(beta2)
         root = math.sqrt(correction2 * gain2)
-        arguments = self._tensors(0.0, 0.0, lr * root / (correction1 * gain1), beta1, beta2, eps * root)
-        self._adam(parameter, state["exp_avg"], state["exp_avg_sq"], *arguments, gradient.astype(parameter.dtype))
+        return 0.0, 0.0, lr * root / (correction1 * gain1), beta1, beta2, eps * root
+
+    def _adam_step(
+        self, parameter: Parameter, gradient: Tensor, state: dict[str, Any], numbers: Sequence[Tensor]
+    ) -> None:
+        self._adam(parameter, state["exp_avg"], state["exp_avg_sq"], *numbers, gradient.astype(parameter.dtype))
+
+    def _numbers(self, step: int, group: dict[str, Any]) -> tuple[float, ...] | None:
+        decay = float(group["weight_decay"])
+        if group["amsgrad"] or (decay and not group.get("decoupled_weight_decay", self._decoupled)):
+            return None
+        return 1 - float(group["lr"]) * decay, *self._kernel_numbers(step, group)
+
+    def _apply(
+        self,
+        parameter: Parameter,
+        gradient: Tensor,
+        state: dict[str, Any],
+        numbers: Sequence[Tensor],
+        switches: tuple[bool, ...],
+    ) -> None:
+        ops.assign(parameter, parameter * numbers[0].astype(parameter.dtype))
+        self._adam_step(parameter, gradient, state, numbers[1:])
 
     def _tensors(self, *scalars: float) -> list[Tensor]:
         """Numbers as tensors, made once for all parameters of a group that are at the same step."""
@@ -125,10 +152,42 @@ class SGD(Optimizer):
 
     def _update(self, parameter: Parameter, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         gradient = self._decayed(parameter, gradient, group)
-        if momentum := float(group["momentum"]):
+        numbers = self._numbers(state["step"], group)
+        self._descend(parameter, gradient, state, numbers[1:], self._switches(state["step"], group))
+
+    def _numbers(self, step: int, group: dict[str, Any]) -> tuple[float, ...]:
+        momentum, dampening = float(group["momentum"]), float(group["dampening"])
+        return float(group["weight_decay"]), float(group["lr"]), momentum, 1 - dampening
+
+    def _switches(self, step: int, group: dict[str, Any]) -> tuple[bool, ...]:
+        # torch starts the buffer at the first gradient, undamped
+        return bool(group["weight_decay"]), bool(group["momentum"]), step == 1, bool(group["nesterov"])
+
+    def _apply(
+        self,
+        parameter: Parameter,
+        gradient: Tensor,
+        state: dict[str, Any],
+        numbers: Sequence[Tensor],
+        switches: tuple[bool, ...],
+    ) -> None:
+        if switches[0]:
+            gradient = gradient + parameter * numbers[0]
+        self._descend(parameter, gradient, state, numbers[1:], switches)
+
+    def _descend(
+        self,
+        parameter: Parameter,
+        gradient: Tensor,
+        state: dict[str, Any],
+        numbers: Sequence[Any],
+        switches: tuple[bool, ...],
+    ) -> None:
+        lr, momentum, share = numbers
+        _, has_momentum, is_first, is_nesterov = switches
+        if has_momentum:
             buffer = state["momentum_buffer"]
-            first = state["step"] == 1  # torch starts the buffer at the first gradient, undamped
-            kept = gradient if first else buffer * momentum + gradient * (1 - float(group["dampening"]))
+            kept = gradient if is_first else buffer * momentum + gradient * share
             ops.assign(buffer, kept)
-            gradient = gradient + kept * momentum if group["nesterov"] else kept
-        ops.assign(parameter, parameter - gradient * float(group["lr"]))
+            gradient = gradient + kept * momentum if is_nesterov else kept
+        ops.assign(parameter, parameter - gradient * lr)

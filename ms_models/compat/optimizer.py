@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, _no_grad, ops
 
+from .recorded import Recorded, is_on
 from .whole import own_like, whole_like
 
 
@@ -30,6 +32,7 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
         self.state: dict[Parameter, dict[str, Any]] = defaultdict(dict)
+        self._recorded = Recorded()
         items = list(params)
         if not items:
             raise ValueError("optimizer got an empty parameter list")
@@ -65,12 +68,15 @@ class Optimizer:
             raise ValueError(f"optimizer has {len(self.parameters)} parameters but got {len(grads)} gradients")
         gradients = iter(grads)
         for group in self.param_groups:
-            for parameter in group["params"]:
-                gradient = next(gradients)
-                if gradient is not None:
+            given = [
+                (p, g) for p, g in zip(group["params"], itertools.islice(gradients, len(group["params"])), strict=True)
+            ]
+            given = [(p, -g if group.get("maximize") else g) for p, g in given if g is not None]
+            if not (is_on() and self._update_together(group, given)):
+                for parameter, gradient in given:
                     state = self._state(parameter, group)
                     state["step"] += 1
-                    self._update(parameter, -gradient if group.get("maximize") else gradient, state, group)
+                    self._update(parameter, gradient, state, group)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update with the gradients in the `.grad` of the parameters; a parameter without one is left alone.
@@ -90,6 +96,51 @@ class Optimizer:
         for parameter in self.parameters:
             if getattr(parameter, "grad", None) is not None:
                 parameter.grad = None if set_to_none else ops.zeros_like(parameter.grad)
+
+    def _numbers(self, step: int, group: dict[str, Any]) -> tuple[float, ...] | None:
+        """What an update depends on besides tensors, for optimizers with `_apply`; None for settings it cannot take."""
+        return None
+
+    def _switches(self, step: int, group: dict[str, Any]) -> tuple[bool, ...]:
+        """What decides between ways to update; each combination is a graph of its own."""
+        return ()
+
+    def _apply(
+        self,
+        parameter: Parameter,
+        gradient: Tensor,
+        state: dict[str, Any],
+        numbers: Sequence[Tensor],
+        switches: tuple[bool, ...],
+    ) -> None:
+        """`_update`, with the numbers of `_numbers` as tensors: a graph takes other learning rates as they come."""
+        raise NotImplementedError
+
+    def _update_together(self, group: dict[str, Any], given: list[tuple[Parameter, Tensor]]) -> bool:
+        """Update a group by one graph; False, and nothing done, where its optimizer or its settings do not allow it."""
+        states = [self._state(parameter, group) for parameter, _ in given]
+        steps = {state["step"] for state in states}
+        is_plain = len(steps) == 1 and all(parameter.dtype == ms.float32 for parameter, _ in given)
+        numbers = self._numbers(min(steps) + 1, group) if is_plain else None
+        if numbers is None:
+            return False
+        switches = self._switches(min(steps) + 1, group)
+        for state in states:
+            state["step"] += 1
+        parameters = [parameter for parameter, _ in given]
+        held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+        scalars = [Tensor(np.float32(number)) for number in numbers]
+        count = len(scalars)
+
+        def update(*tensors: Tensor) -> Tensor:
+            taken, gradients = tensors[:count], tensors[count : count + len(parameters)]
+            for parameter, gradient, state in zip(parameters, gradients, states, strict=True):
+                self._apply(parameter, gradient, state, taken, switches)
+            return taken[0] + 0
+
+        key = (switches, tuple(map(id, parameters)), tuple(map(id, held)))
+        self._recorded(key, update, [*scalars, *(gradient for _, gradient in given), *parameters, *held])
+        return True
 
     def _update(self, parameter: Parameter, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         raise NotImplementedError(f"{type(self).__name__} must say how to update a parameter")

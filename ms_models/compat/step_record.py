@@ -9,6 +9,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, ops
 from mindspore.graph import jit_trace
+from mindspore.graph.api import _pynative_executor
 
 from .step_watch import program_line
 
@@ -56,6 +57,9 @@ def recording() -> Iterator[None]:
     jit_trace._get_caller_lines = lambda: ([__file__], [1])
     try:
         yield
+    except BaseException:
+        _pynative_executor.clear_res()  # or the next gradient would be taken for one of a gradient
+        raise
     finally:
         jit_trace._using_trace = False  # which an exception leaves on
         jit_trace.set_jit_context(None)
