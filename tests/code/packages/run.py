@@ -1,6 +1,6 @@
 """`make test-packages`: public PyTorch packages, converted, imported, and their modules compared with PyTorch.
 
-    python tests/code/packages/run.py [--build build/packages] [NAME ...]
+    python tests/code/packages/run.py [--build build/packages] [--jobs 2] [NAME ...]
 
 Writes `table.md` and `table.json` into the build directory. Exit code 1: a goal is missed.
 """
@@ -10,11 +10,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from itertools import repeat
 from pathlib import Path
 
 from fetch import HERE, Package, dependencies, fetch, read_package, without_torch
@@ -34,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", help="import names; all by default")
     parser.add_argument("--build", type=Path, default=Path("build/packages"))
+    parser.add_argument("--jobs", type=int, default=2, help="packages at once")
     options = parser.parse_args(arguments)
     known = {path.stem: path for path in sorted(HERE.rglob("*.yaml"))}
     if unknown := [name for name in options.names if name not in known]:
@@ -41,16 +45,21 @@ def main(arguments: Sequence[str]) -> int:
     packages = [read_package(known[name]) for name in options.names or known]
     build: Path = options.build.absolute()
     path = [dependencies(packages, build)]
-    results: list[PackageResult] = []
-    for package in packages:
-        begin = time.perf_counter()
-        results.append(run_package(package, build, path))
-        print(f"{package.label}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+    # Processes, because a run sets variables of its environment.
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        results = list(pool.map(_timed, packages, repeat(build), repeat(path)))
     text = as_markdown(results)
     (build / "table.md").write_text(text, encoding="utf-8")
     (build / "table.json").write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
     print(text)
     return 0 if all(goal.reached for goal in goals(results)) else 1
+
+
+def _timed(package: Package, build: Path, path: list[Path]) -> PackageResult:
+    begin = time.perf_counter()
+    result = run_package(package, build, path)
+    print(f"{package.label}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+    return result
 
 
 def run_package(package: Package, build: Path, path: list[Path]) -> PackageResult:
