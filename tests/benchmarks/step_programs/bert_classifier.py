@@ -7,21 +7,18 @@ from torch.optim import AdamW
 from model import BertForSequenceClassification
 
 SIZES = {
-    "small": dict(
-        batch=4, length=32, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128
-    ),
-    "large": dict(
-        batch=8, length=128, hidden_size=256, num_hidden_layers=4, num_attention_heads=8, intermediate_size=1024
-    ),
+    "small": {"batch": 4, "length": 32, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128},
+    "large": {"batch": 8, "length": 128, "hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 1024},
 }
-REST = dict(
-    vocab_size=2000,
-    max_position_embeddings=128,
-    type_vocab_size=2,
-    layer_norm_eps=1e-12,
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-)
+REST = {
+    "num_attention_heads": 4,
+    "vocab_size": 2000,
+    "max_position_embeddings": 128,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
 
 
 def steps(size):

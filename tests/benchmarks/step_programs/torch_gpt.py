@@ -7,8 +7,8 @@ from torch.nn.utils import clip_grad_norm_
 from model import GPT, GPTConfig
 
 SIZES = {
-    "small": dict(batch=4, length=64, n_layer=2, n_embd=64, hidden_dim=176),
-    "large": dict(batch=8, length=128, n_layer=4, n_embd=256, hidden_dim=688),
+    "small": {"batch": 4, "length": 64, "n_layer": 2, "n_embd": 64, "hidden_dim": 176},
+    "large": {"batch": 8, "length": 128, "n_layer": 4, "n_embd": 256, "hidden_dim": 688},
 }
 
 
