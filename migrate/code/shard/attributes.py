@@ -6,7 +6,7 @@ import libcst as cst
 
 from migrate.code.shard import operations as ops
 from migrate.code.shard.follower import Follower, constructor_frame
-from migrate.code.shard.layers import ClassLayers
+from migrate.code.shard.layers import LINEAR, ClassLayers
 from migrate.code.shard.sizes import named
 from migrate.code.shard.values import (
     NONE,
@@ -88,7 +88,7 @@ class Attributes(Follower):
         """An attribute of a module or another object of the repository."""
         layer = self.inventory.layer(owner.name, name)
         if layer is not None:
-            return Layer(layer.ref)
+            return Layer(layer.ref) if layer.kind == LINEAR else Torch(layer.kind, module=True)
         method = self.symbols.method(owner.name, name)
         if method is not None:
             bound = Callable(method, owner)
@@ -121,7 +121,7 @@ class Attributes(Follower):
             if called == "torch.nn.Parameter":
                 # Read in the followed class itself it can be entered where it stands.
                 self._reads[id(node)] = node
-                return Tensor(None, frozenset({f"read:{id(node)}"} if self.frame.is_root else {"?"}))
+                return Tensor(None, frozenset({f"read:{id(node)}"} if self.may_change() else {"?"}))
             if self.symbols.is_module(called):
                 return Torch(called, module=True, arguments=tuple(definition.args))
         if isinstance(definition, cst.Subscript):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from migrate.code.shard.flow import follow
@@ -42,8 +42,11 @@ class Found:
     refused: list[Refusal] = field(default_factory=list)
 
 
-def recognise(inventory: Inventory, uses: WeightUses, name: str) -> Found:
-    """The blocks of a class: layers whose outputs reach another layer through nothing but operations."""
+def recognise(inventory: Inventory, uses: WeightUses, name: str, done: Collection[LayerRef] = ()) -> Found:
+    """The blocks of a class: layers whose outputs reach another layer through nothing but operations.
+
+    Layers of classes that only this one makes may take part, but not those in `done`.
+    """
     found = Found()
     linears = _linears(inventory, name)
     if not linears or inventory.analysis.symbols.method(name, "forward") is None:
@@ -58,13 +61,14 @@ def recognise(inventory: Inventory, uses: WeightUses, name: str) -> Found:
         return found
     accepted: dict[LayerRef, str] = {}
     proved: ClassCuts | None = None
-    taken: set[LayerRef] = set()
+    taken: set[LayerRef] = set(done)
     for last in dict.fromkeys(flow.calls):
         first = flow.fed_by[last] - taken
         if not first or last in taken or last in first:
             continue
         block = {**dict.fromkeys(sorted(first, key=lambda ref: ref.attribute), COLUMN), last: ROW}
-        if not all(ref in linears for ref in block):
+        mine = [ref in linears for ref in block]
+        if not any(mine) or not all(own or uses.only_inside(r.owner, name) for r, own in zip(block, mine, strict=True)):
             continue
         try:
             proved = prove(inventory, uses, name, {**accepted, **block})
@@ -93,6 +97,8 @@ def prove(inventory: Inventory, uses: WeightUses, name: str, cuts: Mapping[Layer
         if (reason := uses.reason(ref)) is not None:
             raise UnprovedError(reason)
     names = [name, *inventory.heirs(name)]
+    if len(names) > 1 and any(ref.owner != name for ref in cuts):
+        raise UnprovedError("classes inherit from one whose layers form a block with those of another class")
     proofs = [_proof(inventory, each, dict(cuts)) for each in names]
     record, entered = proofs[0]
     if any(other.followed != record.followed for other, _ in proofs[1:]):

@@ -11,6 +11,7 @@ from migrate.code.context import code_of
 from migrate.code.shard import operations as ops
 from migrate.code.shard.elements import written_number
 from migrate.code.shard.follower import constructor_frame
+from migrate.code.shard.paths import module_paths
 from migrate.code.shard.shaping import Argument, named_dim
 from migrate.code.shard.sizes import Size, named, unknown
 from migrate.code.shard.tensor_methods import DROPOUT, TensorMethods
@@ -118,9 +119,9 @@ class Calls(TensorMethods):
             if origin in self.entered:
                 return
         self.escape(tensor)
-        if not self.frame.is_root:
+        if not self.may_change():
             raise UnprovedError("the input of a column layer is made outside the class that is cut", node)
-        self.record.entered[node] = node
+        self.record.enter(node, self.frame.owner)
 
     # -- the repository's own
     def _user(self, function: Callable, given: Sequence[Argument], node: cst.Call) -> Value:
@@ -159,9 +160,17 @@ class Calls(TensorMethods):
 
     def _instance(self, module: Instance, given: Sequence[Argument], node: cst.Call) -> Value:
         forward = self.symbols.method(module.name, "forward")
-        if forward is None or (self.cuts and not any(is_cut(a.value) for a in given)):
+        whole = self.cuts and not any(is_cut(a.value) for a in given) and not self._holds_cuts(module.name)
+        if forward is None or whole:
             return self._whole_call(given, node)
         return self._bound(Callable(forward, replace(module, is_root=False)), given, node)
+
+    def _holds_cuts(self, name: str) -> bool:
+        """Whether an object of a class has, or is made of objects that have, layers that are cut."""
+        if any(owner in self.symbols.lineage(name) for owner in self.owners):
+            return True
+        below = module_paths(self.inventory, name).values()
+        return any(layer is not None and layer.ref in self.cuts for layer in below)
 
     def _lambda_call(self, function: Closure, given: Sequence[Value]) -> Value:
         before = dict(self.frame.env)
@@ -192,6 +201,8 @@ class Calls(TensorMethods):
         last = name.rpartition(".")[2]
         if name in ("builtins.map", "builtins.zip", "builtins.isinstance") or not name.startswith("torch."):
             return self._library(name, given, node)
+        if self.symbols.is_module(name):
+            return Torch(name, module=True, arguments=tuple(node.args))
         values = [a.value for a in given]
         if last == "scaled_dot_product_attention":
             return self._attention(given)

@@ -63,8 +63,9 @@ def block_changes(inventory: Inventory, found: ClassCuts) -> Changes:
     Raises:
         UnprovedError: the constructor cannot say what the cut layers have to know.
     """
-    layers, record = inventory.classes[found.name], found.record
-    own = {method.name for ancestor in inventory.lineage(found.name) for method in ancestor.info.methods.values()}
+    record = found.record
+    classes = {found.name, *(ref.owner for ref in found.cuts)}
+    own = {m.name for name in classes for c in inventory.lineage(name) for m in c.info.methods.values()}
     for term in record.shares.values():
         if term.within is not None and term.within not in own:
             raise UnprovedError(f"{code_of(term.node)} is a length of the whole in a function that others may call")
@@ -73,10 +74,14 @@ def block_changes(inventory: Inventory, found: ClassCuts) -> Changes:
         layer = inventory.of(ref)
         keywords = _column_keywords(inventory, found, layer, changes) if cut == COLUMN else ()
         changes.layers[layer.call] = NewLayer(layer.kind, CELLS[cut], keywords)
-    if changes.entered or found.entered:
-        if layers.init is None or ENTER in layers.definitions:
+    entering = {found.name} if found.entered else set[str]()
+    own_methods = {ancestor.info.name for ancestor in inventory.lineage(found.name)}
+    entering |= {found.name if owner in own_methods else owner for owner in record.entering_classes}
+    for name in sorted(entering):
+        made = inventory.classes[name]
+        if made.init is None or ENTER in made.definitions:
             raise UnprovedError(f"the class has no constructor that could make {ENTER}, or has that name")
-        changes.constructors.add(layers.init.node)
+        changes.constructors.add(made.init.node)
     forward = inventory.analysis.symbols.method(found.name, "forward")
     if found.entered and forward is not None:
         names = [p.name.value for p in forward.parameters if f"param:{p.name.value}" in found.entered]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def decide(analysis: Analysis, plan: str) -> Sharding:
     sharding = Sharding(findings=list(wanted.findings))
     reasons: dict[LayerRef, str] = {}
     for name in inventory.classes:
-        found = _class(inventory, uses, name, wanted)
+        found = _class(inventory, uses, name, wanted, {cut.layer.ref for cut in sharding.cut})
         for cuts in found.cut:
             try:
                 sharding.changes.update(block_changes(inventory, cuts))
@@ -113,12 +114,12 @@ def _declared(analysis: Analysis, inventory: Inventory) -> _Plan:
     return plan
 
 
-def _class(inventory: Inventory, uses: WeightUses, name: str, wanted: _Plan) -> Found:
+def _class(inventory: Inventory, uses: WeightUses, name: str, wanted: _Plan, done: Collection[LayerRef]) -> Found:
     """What is cut in one class: exactly what a plan says, or what is recognised."""
     mine = {layer.ref: wanted.entries.get(layer.ref) for layer in inventory.classes[name].layers.values()}
     cuts = {ref: entry.cut for ref, entry in mine.items() if entry is not None and entry.cut in ("column", "row")}
     if not cuts:
-        return Found() if wanted.is_file else recognise(inventory, uses, name)
+        return Found() if wanted.is_file else recognise(inventory, uses, name, {*done, *wanted.entries})
     try:
         return Found(cut=[prove(inventory, uses, name, cuts)])
     except UnprovedError as error:

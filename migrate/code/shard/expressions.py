@@ -213,8 +213,7 @@ class Expressions(Elements):
             if origin.startswith("param:"):
                 self.record.entering.add(origin)
             elif origin.startswith("read:"):
-                read = self._reads[int(origin[5:])]
-                self.record.entered[read] = read
+                self.record.enter(self._reads[int(origin[5:])], self.frame.owner)
             else:
                 raise UnprovedError(
                     f"{code_of(node)} is whole, meets a cut tensor, and where its gradient goes is not known",

@@ -284,9 +284,7 @@ class _Flow(Calls):
             return value
         rest = value.items[place]
         assert isinstance(rest, Number)
-        name = str(rest.size.factors[0])
-        axes = tuple(Size((f"{name}.{i}",)) for i in range(count - len(value.items) + 1))
-        self.expansions[name] = axes
+        axes = self.spread(rest.size, count - len(value.items) + 1)
         return Items((*value.items[:place], *(Number(size) for size in axes), *value.items[place + 1 :]))
 
     def _assign_element(self, target: cst.Subscript, value: Value) -> None:

@@ -55,6 +55,18 @@ class Follower(ABC):
         """Where numbers stand, by identity of the value."""
         self._alive: list[Number] = []
         self._reads: dict[int, cst.BaseExpression] = {}
+        self.owners = {ref.owner for ref in cuts}
+        """Classes whose layers are cut: only their source changes."""
+
+    def spread(self, rest: Size, count: int) -> tuple[Size, ...]:
+        """What follows shows how many leading axes there are."""
+        name = str(rest.factors[0])
+        self.expansions[name] = tuple(Size((f"{name}.{i}",)) for i in range(count))
+        return self.expansions[name]
+
+    def may_change(self) -> bool:
+        """Whether the method that is followed belongs to a class whose source changes."""
+        return self.frame.is_root or self.frame.owner in self.owners
 
     @abstractmethod
     def _call(self, node: cst.Call) -> Value:

@@ -63,6 +63,8 @@ class Inventory:
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
         self.classes: dict[str, ClassLayers] = {}
+        self.trees: dict[str, dict[str, LayerInfo | None]] = {}
+        """What `paths.module_paths` has found."""
         files = {id(file.resolver): file for file in analysis.files.values()}
         for name, info in analysis.symbols.classes.items():
             file = files.get(id(info.resolver))

@@ -17,6 +17,8 @@ Tree = dict[str, LayerInfo | None]
 
 def module_paths(inventory: Inventory, name: str, seen: tuple[str, ...] = ()) -> Tree:
     """Everything below a class; the elements of a list are one path with `*`."""
+    if not seen and name in inventory.trees:
+        return inventory.trees[name]
     found: Tree = {}
     if len(seen) > MAX_DEPTH or name in seen:
         return found
@@ -35,6 +37,8 @@ def module_paths(inventory: Inventory, name: str, seen: tuple[str, ...] = ()) ->
                 if one in inventory.classes:
                     below = module_paths(inventory, one, (*seen, name))
                     found.update({f"{path}.{rest}": layer for rest, layer in below.items()})
+    if not seen:
+        inventory.trees[name] = found
     return found
 
 

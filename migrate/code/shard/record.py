@@ -27,6 +27,8 @@ class Record:
     """Numbers that become a rank's share."""
     entered: dict[cst.CSTNode, cst.BaseExpression] = field(default_factory=dict)
     """Expressions of whole tensors that meet cut ones."""
+    entering_classes: set[str] = field(default_factory=set)
+    """Classes in whose methods these stand."""
     whole_places: set[cst.CSTNode] = field(default_factory=set)
     """Lengths that shaped whole tensors, and inputs of whole layers: what stands there must not change."""
     heads: dict[tuple[LayerRef, int], Term] = field(default_factory=dict)
@@ -51,6 +53,12 @@ class Record:
     """Functions of the repository that took part."""
     notes: list[str] = field(default_factory=list)
     """What a user should know."""
+
+    def enter(self, node: cst.BaseExpression, owner: str | None) -> None:
+        """Put down an expression that has to pass EnterParallel, in a method of a class."""
+        self.entered[node] = node
+        if owner is not None:
+            self.entering_classes.add(owner)
 
     def check(self) -> None:
         """Refuses changes of code that runs for whole tensors as well.

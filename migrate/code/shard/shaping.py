@@ -39,6 +39,9 @@ class Shaping(Expressions):
         lengths = self._lengths([a for a in given if a.name not in ("dtype",)])
         if name == "permute":
             order = [_number_of(length) for length in lengths]
+            if tensor.shape is not None and tensor.shape[0].rest and len(order) >= len(tensor.shape):
+                self.spread(tensor.shape[0], len(order) - len(tensor.shape) + 1)
+                tensor = replace(tensor, shape=self.expanded(tensor.shape))
             if None in order or len(order) != len(tensor.shape or ()):
                 return ops.transposed(tensor, lambda axes: axes) if not tensor.is_cut else self._refused(name)
             return ops.transposed(tensor, lambda axes: [axes[i] for i in order])  # type: ignore[index]

@@ -48,6 +48,8 @@ class WeightUses:
         self.inventory = inventory
         names = {layer.ref.attribute for layer in inventory.all}
         self._uses: dict[str, list[Use]] = {name: [] for name in names}
+        self._made_in: dict[str, set[str]] = {}
+        """Functions that make or name an object of a class, beside its definition."""
         for file in inventory.analysis.files.values():
             self._collect(file, file.tree, (), file.source.module)
         self._indexed: list[tuple[str, frozenset[str]]] = []
@@ -61,8 +63,20 @@ class WeightUses:
             path = f"{path}.{node.name.value}"
         if isinstance(node, cst.Attribute) and node.attr.value in self._uses:
             self._uses[node.attr.value].append(Use(file, path, parents, node))
+        if (
+            isinstance(node, cst.Name | cst.Attribute)
+            and (name := file.resolver.qualified(node)) in self.inventory.classes
+        ):
+            self._made_in.setdefault(str(name), set()).add(path)
         for child in children(node):
-            self._collect(file, child, (node, *parents[:4]), path)
+            if not isinstance(child, cst.Annotation | cst.Import | cst.ImportFrom):
+                self._collect(file, child, (node, *parents[:4]), path)
+
+    def only_inside(self, name: str, parent: str) -> bool:
+        """Whether objects of a class are made by methods of one other class alone, and no class inherits from it."""
+        places = self._made_in.get(name, set()) - {name}
+        inside = all(place.rpartition(".")[0] == parent for place in places)
+        return bool(places) and inside and not self.inventory.heirs(name)
 
     def _collect_rows(self, file: FileAnalysis, node: cst.CSTNode, guards: tuple[str, ...] = ()) -> None:
         if isinstance(node, cst.If):

@@ -178,6 +178,28 @@ class Attention(nn.Module):
         {"up": "column", "down": "row"},
         ["self.up(self.enter_parallel(self.norm(x)))", "# comment stays"],
     ),
+    "a block of two classes": (
+        """class Inner(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.up = nn.Linear(dim, 4 * dim)
+
+    def forward(self, x):
+        return torch.relu(self.up(x))
+
+
+class Outer(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.inner = Inner(dim)
+        self.down = nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        return x + self.down(self.inner(x))
+""",
+        {"up": "column", "down": "row"},
+        ["self.up(self.enter_parallel(x))"],
+    ),
     "scale that is learned": (
         attention(between="q = q * self.scale", layers=SEPARATE + "\n        self.scale = nn.Parameter(torch.ones(1))"),
         {"wq": "column", "wk": "column", "wv": "column", "out": "row"},
@@ -242,6 +264,36 @@ def test_a_block_that_is_not_proved_stays_whole_and_says_why(tmp_path: Path, nam
     assert any(part in found for part in reason.split("|")), found
     assert "TODO(msmigrate:M701)" in out and "ColumnParallelLinear" not in out
     assert any(row["why"] for row in report.facts["sharding"]["whole"])
+
+
+SHARED = """class Inner(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.up = nn.Linear(dim, 4 * dim)
+
+    def forward(self, x):
+        return torch.relu(self.up(x))
+
+
+class Outer(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.inner = Inner(dim)
+        self.down = nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        return x + self.down(self.inner(x))
+
+
+def alone():
+    return Inner(3)
+"""
+
+
+def test_a_class_that_others_make_as_well_is_not_cut(tmp_path: Path) -> None:
+    report, _ = converted(tmp_path, SHARED)
+    assert cuts(report) == {}
+    assert len(report.facts["sharding"]["whole"]) == 2
 
 
 LANGUAGE = """
