@@ -27,6 +27,11 @@ class autocast(contextlib.ContextDecorator):
         return None
 
 
+def is_autocast_enabled() -> bool:
+    """Whether types are changed by a region: they never are."""
+    return False
+
+
 class GradScaler:
     """Scales the loss, takes the factor out of `.grad` again, and skips updates whose gradients are not finite.
 
