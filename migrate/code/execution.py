@@ -11,6 +11,8 @@ from typing import Any
 from migrate.report import Finding
 
 EAGER, COMPILED, POSSIBLE = "eager", "compiled", "may be compiled"
+STAYS_EAGER = "; it stays eager: "
+"""Between the message of a finding M402 and the line that keeps the step from being compiled."""
 _MAKER, _TAPE = "backward_of", "M403"
 
 
@@ -45,8 +47,10 @@ def find_steps(texts: Iterable[tuple[str, str]], findings: Sequence[Finding]) ->
         if made:
             calls = _calls(ast.parse(text))
             for found, line in zip(made, calls, strict=False):
-                reason = "compare a run of it: a program in the recipes, with --modules"
-                steps.append(Step(file, found.line or 0, POSSIBLE, reason, line))
+                _, _, reason = found.message.partition(STAYS_EAGER)
+                mode = EAGER if reason else POSSIBLE
+                reason = reason or "compare a run of it: a program in the recipes, with --modules"
+                steps.append(Step(file, found.line or 0, mode, reason, line))
     return sorted(steps, key=lambda step: (step.file, step.line))
 
 
@@ -62,7 +66,7 @@ def judged(steps: Sequence[Step], outcomes: dict[tuple[str, int], str | None]) -
         if step.function_line and (step.file, step.function_line) in outcomes:
             reason = outcomes[step.file, step.function_line]
             step = replace(step, mode=COMPILED if reason is None else EAGER, reason=reason or "")
-        elif step.function_line:
+        elif step.mode == POSSIBLE:
             step = replace(step, reason="no program of the recipes reached it")
         result.append(step)
     return result

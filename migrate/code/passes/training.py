@@ -22,7 +22,9 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
+from migrate.code.compilable import obstacle
 from migrate.code.context import FileContext, code_of
+from migrate.code.execution import STAYS_EAGER
 from migrate.code.passes import dataflow
 from migrate.code.passes.backward_plan import (
     Block,
@@ -54,7 +56,8 @@ class Training(Pass):
         super().__init__(context)
         self._plans: dict[cst.CSTNode, list[Plan]] = {}
         self._refused: dict[cst.CSTNode, str] = {}
-        self._calls: set[cst.CSTNode] = set()
+        self._obstacles: dict[cst.CSTNode, str | None] = {}
+        """By converted call: what keeps its step from running as one graph."""
         self._insert: dict[cst.CSTNode, list[tuple[cst.CSTNode, list[Statement]]]] = {}
         self._taken: dict[cst.CSTNode, set[str]] = {}
 
@@ -73,7 +76,7 @@ class Training(Pass):
                 continue
             plan.function = self._free("compute_loss", site.scope)
             plan.gradient = self._free("loss_and_backward", site.scope)
-            self._calls.add(site.call)
+            self._obstacles[site.call] = obstacle(self.context, [*plan.region, site.loss])
             self._plans.setdefault(site.block, []).append(plan)
 
     def _free(self, name: str, scope: cst.CSTNode) -> str:
@@ -97,9 +100,11 @@ class Training(Pass):
             loss = cst.Arg(updated.func.value.with_changes(lpar=[], rpar=[]))
             args = [loss.with_changes(comma=_COMMA), *updated.args] if updated.args else [loss]
             return updated.with_changes(func=cst.parse_expression(TAPE), args=args)
-        if original in self._calls:
+        if original in self._obstacles:
             self.context.counts.add(NAME, converted=True)
-            self.context.report("M402", original, f"gradients of {code_of(original.func)[: -len('.backward')]}")
+            message = f"gradients of {code_of(original.func)[: -len('.backward')]}"
+            reason = self._obstacles[original]
+            self.context.report("M402", original, message + (f"{STAYS_EAGER}{reason}" if reason else ""))
             return updated
         return None
 
