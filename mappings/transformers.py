@@ -9,6 +9,8 @@
       returns: module                               # what the names are, in the words of mappings/api rows, or:
                                                     # `output`, a ModelOutput; `config`, a configuration
       members: {config: config, device: device}     # of an object of the class: the types of its attributes
+      arguments: {compute_loss: {inputs: batch}}    # what the library gives to methods that a subclass overrides:
+                                                    # a `batch` holds tensors
 
 instead of `helper`, `plain: true` says that the names work where torch is not installed, and `unsupported: reason`
 that they stay, with a finding. A name stands for itself before a pattern does; among patterns the first row wins.
@@ -29,7 +31,7 @@ import yaml
 FILE = Path(__file__).with_suffix(".yaml")
 PACKAGE = "transformers"
 PACKAGES = (PACKAGE, "accelerate")
-_FIELDS = {"names", "from", "helper", "whole", "plain", "unsupported", "returns", "members"}
+_FIELDS = {"names", "from", "helper", "whole", "plain", "unsupported", "returns", "members", "arguments"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Entry:
     members: Mapping[str, str] = field(default_factory=dict)
     whole: bool = False
     """The name is a module; the helper has the same name."""
+    arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class TransformersTable:
@@ -62,7 +65,8 @@ class TransformersTable:
         members, whole = row.get("members") or {}, bool(row.get("whole"))
         if whole and row["names"] != [row.get("helper")]:
             raise ValueError(f"{where}: a module is replaced by the helper of its name only")
-        entry = Entry(row.get("helper"), row.get("unsupported"), row.get("returns"), members, whole)
+        arguments = row.get("arguments") or {}
+        entry = Entry(row.get("helper"), row.get("unsupported"), row.get("returns"), members, whole, arguments)
         for module in row.get("from", [PACKAGE]):
             for name in row["names"]:
                 if "*" in module or "*" in name:

@@ -9,6 +9,7 @@ import libcst as cst
 from migrate.code.evidence import used_as_container, used_as_other, used_as_tensor
 from migrate.code.infer import Inference, bind_target
 from migrate.code.infer_calls import Env
+from migrate.code.library_types import argument_type
 from migrate.code.resolve import Resolver
 from migrate.code.symbols import Facts, FunctionInfo, Symbols
 from migrate.code.types import NONE, PENDING, TENSOR, UNKNOWN, Type, instance, join, list_of
@@ -107,6 +108,9 @@ class _Walker:
         )
         for parameter in info.parameters:
             stated = self.inference.annotations.read(parameter.annotation.annotation if parameter.annotation else None)
+            if stated is None and info.owner is not None:
+                method = info.node.name.value
+                stated = argument_type(self.symbols, info.owner.name, method, parameter.name.value)
             found = stated or self.facts.parameters.get((info.name, parameter.name.value))
             if parameter.default is not None:
                 default = self.inference.type_of(parameter.default, closure)

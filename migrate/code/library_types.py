@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mappings.transformers import Entry, load_transformers
 from migrate.code.symbols import Symbols
-from migrate.code.types import TENSOR, UNKNOWN, VALUE, Type, from_returns, instance, list_of
+from migrate.code.types import TENSOR, TENSORS, UNKNOWN, VALUE, Type, from_returns, instance, list_of
 
 _CLASSES = ("module", "output", "config")
 _CONTAINER_METHODS = frozenset(dir(dict)) | {"to_tuple"}
@@ -52,6 +52,16 @@ def attribute_type(symbols: Symbols, class_name: str, attribute: str) -> Type | 
         if attribute in _CACHES:
             return UNKNOWN
         return list_of(TENSOR) if attribute.endswith(_OF_EVERY_LAYER) and attribute not in _ALONE else TENSOR
+    return None
+
+
+def argument_type(symbols: Symbols, class_name: str, method: str, parameter: str) -> Type | None:
+    """Type of what the library gives to a method that a class overrides; None if the table does not say it."""
+    for name in symbols.lineage(class_name):
+        entry = load_transformers().entry(name)
+        word = entry.arguments.get(method, {}).get(parameter) if entry is not None else None
+        if word is not None:
+            return TENSORS if word == "batch" else from_returns(word, name)
     return None
 
 
