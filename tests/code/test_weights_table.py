@@ -91,6 +91,24 @@ class Net(layers.Module):
         self.register_parameter("alpha", Parameter(torch.full((2, 3), 1.0 / math.sqrt(2))))
 
 
+class Helped(layers.Module):
+    def __init__(self, dim, hidden=None, deep=False):
+        super().__init__()
+        if hidden is None:
+            hidden = 4 * dim
+        self.size = dim
+        if deep:
+            self.size = 2 * dim
+        self.a, self.b = layers.Linear(dim, hidden), layers.Linear(hidden, self.size)
+        self._more(dim + 1)
+
+    def _more(self, width):
+        self.c = layers.Linear(width, self.size, bias=False)
+
+    def forward(self, x):
+        return x
+
+
 class Opaque(layers.Module):
     def __init__(self, make, names):
         super().__init__()
@@ -102,6 +120,19 @@ class Opaque(layers.Module):
             setattr(self, name, layers.Linear(2, 2))
             self.register_buffer(name, torch.zeros(2))
         self.named = layers.Sequential(OrderedDict([("x", layers.Linear(1, 1))]))
+        self.wrapped = torch.nn.utils.weight_norm(layers.Linear(2, 2))
+        self.grown = layers.ModuleList()
+        self.grown += [layers.Linear(3, 3)]
+        self.parts["y"] = layers.Linear(4, 4)
+        self.parts.update({"z": layers.Linear(5, 5)})
+        while len(self.grown) < 3:
+            self.grown.append(layers.Linear(6, 6))
+        local = layers.Linear(7, 7)
+        self.local = local
+
+    def later(self):
+        self.register_buffer("cache", torch.zeros(2))
+        self.late = layers.Linear(8, 8)
 '''
 
 
@@ -137,6 +168,12 @@ def test_defaults_and_parts_alone(tmp_path: Path) -> None:
     assert names_and_shapes(table, "net.Block", {"config": config(), "index": 0}) == built("Block", config(), 0)
 
 
+@pytest.mark.parametrize("arguments", [(3, None, False), (3, 5, False), (3, None, True), (3, 7, True)])
+def test_conditions_and_helper_methods(tmp_path: Path, arguments: tuple[int, int | None, bool]) -> None:
+    named = dict(zip(("dim", "hidden", "deep"), arguments, strict=True))
+    assert names_and_shapes(table_of(tmp_path), "net.Helped", named) == built("Helped", *arguments)
+
+
 def test_what_a_table_says_beyond_shapes(tmp_path: Path) -> None:
     entries = {entry["class"]: entry for entry in table_of(tmp_path)["classes"]}
     net, scale = entries["net.Net"], {t["name"]: t for t in entries["net.Scale"]["tensors"]}
@@ -157,7 +194,22 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     entry = next(entry for entry in table["classes"] if entry["class"] == "net.Opaque")
     said = " ".join(item["what"] for item in entry["not_known"])
-    for words in ("make", "LSTM", "parts", "register_buffer", "OrderedDict"):
+    for words in (
+        "make",
+        "LSTM",
+        "parts",
+        'register_buffer("cache"',
+        "OrderedDict",
+        "setattr",
+        "weight_norm",
+        "self.grown +=",
+        'self.parts["y"]',
+        "self.parts.update",
+        "grown.append",
+        "local",
+        "later() is called",
+        "Linear(8, 8)",
+    ):
         assert words in said, words
     with pytest.raises(UserError, match="use the names of a module that was built"):
         names_and_shapes(table, "net.Opaque", {"make": None, "names": []})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -21,6 +21,8 @@ from migrate.code.weights_table.symbolic import Scope, UnknownError
 from migrate.code.weights_table.values import Values, range_count
 
 _REGISTER = ("register_buffer", "register_parameter", "add_module", "register_module")
+_GROW = ("append", "extend", "insert", "update", "setdefault")
+"""Methods that put modules into a list or dictionary of modules."""
 
 
 class Constructor:
@@ -28,7 +30,6 @@ class Constructor:
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
-        self._symbols = analysis.symbols
 
     def contents(self, name: str) -> Contents:
         """What objects of a class hold, in the words of the arguments of its constructor."""
@@ -51,9 +52,12 @@ class Reader(Values):
             return
         self.stack = (*self.stack, name)
         self.file = self.analysis.files[info.resolver.source.module]
-        self._read_init(info, args, outer, name)
+        self._read_method(info, args, outer, name)
+        self._other_methods(name)
 
-    def _read_init(self, info: FunctionInfo, args: Sequence[cst.Arg] | None, outer: Scope, name: str) -> None:
+    def _read_method(self, info: FunctionInfo, args: Sequence[cst.Arg] | None, outer: Scope, name: str) -> None:
+        """The constructor, or a method that it calls."""
+        self.read.add(info.name)
         self_name = info.node.params.params[0].name.value if info.node.params.params else "self"
         self.scope = Scope(self._arguments(info, args, outer), self.scope.attributes, self_name)
         assigned = Counter(
@@ -64,8 +68,39 @@ class Reader(Values):
             if isinstance(target.target, cst.Name)
         )
         self.many = {local for local, number in assigned.items() if number > 1}
+        self.own = {parameter.name.value for parameter in info.parameters}
         self.class_name = name
+        self.outside = len(self.when)
         self._block(info.node.body)
+
+    def _inlined(self, info: FunctionInfo, args: Sequence[cst.Arg], name: str) -> None:
+        """A method of the same object that is called by the one that is being read."""
+        outer, saved = self.scope, (self.file, self.many, self.class_name, self.outside)
+        self.file = self.analysis.files[info.resolver.source.module]
+        self._read_method(info, args, outer, name)
+        attributes = self.scope.attributes
+        self.file, self.many, self.class_name, self.outside = saved
+        self.scope = Scope(outer.names, attributes, outer.self_name)
+
+    def _other_methods(self, name: str) -> None:
+        """What methods register that the constructor does not call."""
+        symbols = self.analysis.symbols
+        for owner in symbols.lineage(name):
+            info = symbols.classes.get(owner)
+            for method in info.methods.values() if info else ():
+                if method.name not in self.read and symbols.method(name, method.node.name.value) is method:
+                    self.file = self.analysis.files[method.resolver.source.module]
+                    self._not_followed(method.node.body, f"when {method.node.name.value}() is called")
+
+    def _not_followed(self, body: cst.CSTNode, words: str) -> None:
+        """Says what a piece of code registers whose course is not known."""
+        for inner in walk(body):
+            target = _self_call(inner, self.scope.self_name)
+            registers = target is not None and (
+                (target[0] == "" and target[1] in _REGISTER) or (target[0] in self.lists and target[1] in _GROW)
+            )
+            if registers or self._assigns_module(inner) or _is_setattr(inner, self.scope.self_name):
+                self._unknown(inner, f"{code_of(inner)} {words}")
 
     def _arguments(
         self, info: FunctionInfo, args: Sequence[cst.Arg] | None, outer: Scope
@@ -102,6 +137,10 @@ class Reader(Values):
                 self._for(statement)
             elif isinstance(statement, cst.With | cst.Try):
                 self._block(statement.body)
+                for handler in getattr(statement, "handlers", ()):
+                    self._not_followed(handler, "if the block before it fails")
+            elif not isinstance(statement, cst.FunctionDef | cst.ClassDef):
+                self._not_followed(statement, "whose course is not known")
 
     def _if(self, node: cst.If) -> None:
         taken = self._condition(node.test)
@@ -127,7 +166,11 @@ class Reader(Values):
             target = _self_call(inner, self.scope.self_name)
             if target and target[1] == "append" and target[0] in self.lists:
                 appended.append((target[0], inner))
-            elif (target and target[0] == "" and target[1] in _REGISTER) or self._assigns_module(inner):
+            elif (
+                (target and target[0] == "" and target[1] in _REGISTER)
+                or self._assigns_module(inner)
+                or _is_setattr(inner, self.scope.self_name)
+            ):
                 self._unknown(inner, f"{code_of(inner)} in a loop")
         count = range_count(node.iter, self.scope)
         for name, call in appended:
@@ -149,11 +192,34 @@ class Reader(Values):
         elif isinstance(node, cst.Assign | cst.AnnAssign) and node.value is not None:
             targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
             for target in targets:
-                self._assign(target, node.value)
+                self._targets(target, node.value)
+        elif isinstance(node, cst.AugAssign) and (self._self_path(node.target) or "") in self.lists:
+            self._unknown(node, f"{code_of(node)}: the names are not known")
+
+    def _targets(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
+        """`a = value`, `a, b = first, second`, `self.layers["x"] = value`."""
+        if (
+            isinstance(target, cst.Tuple)
+            and isinstance(value, cst.Tuple)
+            and len(target.elements) == len(value.elements)
+        ):
+            for one, other in zip(target.elements, value.elements, strict=True):
+                self._targets(one.value, other.value)
+        elif isinstance(target, cst.Subscript) and self._self_path(target.value) is not None:
+            if self._may_hold(value):
+                self._unknown(target, f"{code_of(target)}: the name is not known")
+        elif isinstance(target, cst.Tuple):
+            for element in target.elements:
+                if isinstance(element.value, cst.Name):
+                    self.scope.names[element.value.value] = None
+        else:
+            self._assign(target, value)
 
     def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
         if isinstance(target, cst.Name):
-            self.scope.names[target.value] = None if target.value in self.many else self._expression(value)
+            self.scope.names[target.value] = (
+                None if target.value in self.many else self._now(value, self.scope.names, target.value)
+            )
             return
         path = self._self_path(target)
         if path is None:
@@ -171,9 +237,18 @@ class Reader(Values):
         if self._may_hold(value):
             self._module(value, self.prefix + path, path)
         else:
-            self.scope.attributes[path] = (
-                None if path in self.scope.attributes and self.when else self._expression(value)
-            )
+            self.scope.attributes[path] = self._now(value, self.scope.attributes, path)
+
+    def _now(self, value: cst.BaseExpression, values: Mapping[str, ast.expr | None], name: str) -> ast.expr | None:
+        """What a name stands for after an assignment; under a condition, one of two things."""
+        new = self._expression(value)
+        conditions = self.when[self.outside :]
+        if not conditions or new is None:
+            return new
+        old = values.get(name, ast.Name(name) if name in self.own else None)
+        if old is None:
+            return new if name not in values else None
+        return ast.IfExp(ast.parse(" and ".join(f"({c})" for c in conditions), mode="eval").body, new, old)
 
     def _call(self, node: cst.Call) -> None:
         """`super().__init__(...)`, `self.register_buffer(...)`, `self.layers.append(...)`."""
@@ -181,13 +256,19 @@ class Reader(Values):
         if isinstance(function, cst.Attribute) and function.attr.value == "__init__":
             self._base(node, function.value)
             return
+        if _is_setattr(node, self.scope.self_name):
+            self._unknown(node, f"{code_of(node)}: the name is not written out")
         target = _self_call(node, self.scope.self_name)
         if target is None:
             return
         owner, method = target
+        called = self.analysis.symbols.method(self.stack[-1], method) if owner == "" else None
+        if called is not None and called.name not in self.read:
+            self._inlined(called, node.args, self.class_name)
+            return
         if owner == "" and method in _REGISTER:
             self._register(node, method)
-        elif owner in self.lists and method in ("append", "extend", "insert"):
+        elif owner in self.lists and method in _GROW:
             length = self.lists[owner]
             if method == "append" and length is not None and not self.when:
                 self._module(node.args[0].value, f"{self.prefix}{owner}.{length}", None)
@@ -209,14 +290,8 @@ class Reader(Values):
         if base is None:
             return
         info = self.analysis.symbols.method(base, "__init__")
-        if info is None:
-            return
-        outer, saved = self.scope, (self.file, self.many, self.class_name)
-        self.file = self.analysis.files[info.resolver.source.module]
-        self._read_init(info, args, outer, base)
-        attributes = self.scope.attributes
-        self.file, self.many, self.class_name = saved
-        self.scope = Scope(outer.names, attributes, outer.self_name)
+        if info is not None:
+            self._inlined(info, args, base)
 
     def _has_init(self, name: str) -> bool:
         return "__init__" in self.analysis.symbols.classes[name].methods
@@ -244,6 +319,11 @@ class Reader(Values):
             self._module(value, path, None)
         else:
             self._module(value, path, str(name.evaluated_value))
+
+
+def _is_setattr(node: cst.CSTNode, self_name: str) -> bool:
+    """`setattr(self, name, module)`."""
+    return isinstance(node, cst.Call) and code_of(node.func) == "setattr" and code_of(node.args[0].value) == self_name
 
 
 def _self_call(node: cst.CSTNode, self_name: str) -> tuple[str, str] | None:

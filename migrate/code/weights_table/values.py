@@ -38,6 +38,12 @@ class Values:
         """Class whose constructor is being read."""
         self.many: set[str] = set()
         """Local names that are assigned more than once there."""
+        self.own: set[str] = set()
+        """Names of its parameters."""
+        self.outside = 0
+        """Number of the conditions under which it is called at all."""
+        self.read: set[str] = set()
+        """Methods of the object that have been read."""
         self.lists: dict[str, int | None] = {}
         """Lists of modules under construction with their lengths so far."""
 
@@ -72,7 +78,7 @@ class Values:
         elif name in _LISTS:
             self._list(node, path, attribute)
         elif name == "torch.nn.ModuleDict":
-            self._dictionary(node, path)
+            self._dictionary(node, path, attribute)
         elif qualified in self.analysis.symbols.classes and self.analysis.symbols.is_module(qualified):
             below = type(self)(self.analysis, self.found, self.stack, f"{path}.", self.when)
             below.read_class(qualified, node.args, self.scope)
@@ -94,8 +100,7 @@ class Values:
         """Of a tensor that a local name stands for."""
         if isinstance(value, cst.Name) and value.value not in self.many:
             init = self.analysis.symbols.method(self.class_name, "__init__")
-            assert init is not None
-            for node in walk(init.node.body):
+            for node in walk(init.node.body) if init is not None else ():
                 if isinstance(node, cst.Assign) and code_of(node.targets[0].target) == value.value:
                     return tensor_shape(node.value, self.scope, self.file.resolver)
         return None
@@ -168,7 +173,9 @@ class Values:
         self._module(element, f"{prefix}{{{index}}}", None)
         self.scope.names = before
 
-    def _dictionary(self, node: cst.Call, path: str) -> None:
+    def _dictionary(self, node: cst.Call, path: str, attribute: str | None) -> None:
+        if attribute is not None:
+            self.lists[attribute] = None
         value = node.args[0].value if node.args else None
         if value is None:
             return
@@ -210,20 +217,17 @@ class Values:
         kind = self.file.types.of(node)
         if isinstance(node, cst.Call):
             name = self.file.resolver.torch_name(node.func)
-            if (
-                name in _PARAMETERS
-                or name in LEAVES
-                or name in EMPTY
-                or name in _LISTS
-                or name == "torch.nn.ModuleDict"
-            ):
+            if name in _MAKERS or name in LEAVES or name in EMPTY:
                 return True
         if kind.kind == "object" and kind.name:
             return self.analysis.symbols.is_module(kind.name)
         if kind.is_known or kind.kind in _NOT_MODULES:
             return kind.kind == "parameter"
-        # Of what is called here, only classes of the repository and unknown functions may give modules.
-        return isinstance(node, cst.Call) and self.file.resolver.qualified(node.func) is None and _is_factory(node)
+        if not isinstance(node, cst.Call):
+            return False
+        # Functions of unknown origin may give modules, and any function may hand on one that it gets (`weight_norm`).
+        unknown = self.file.resolver.qualified(node.func) is None and _is_factory(node)
+        return unknown or any(self._may_hold(arg.value) for arg in node.args)
 
     def _self_path(self, node: cst.BaseExpression) -> str | None:
         """`a.b` of `self.a.b`."""
