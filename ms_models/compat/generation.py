@@ -11,9 +11,15 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from . import generation_rules as rules
+from .beam_search import BeamSearch, log_softmax
 from .generation_config import FILE, GenerationConfig, settled
 from .generation_inputs import GenerationInputs
-from .model_outputs import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
+from .model_outputs import (
+    GenerateBeamDecoderOnlyOutput,
+    GenerateBeamEncoderDecoderOutput,
+    GenerateDecoderOnlyOutput,
+    GenerateEncoderDecoderOutput,
+)
 from .random import multinomial
 
 _REFUSED = (
@@ -24,6 +30,15 @@ _REFUSED = (
     "inputs_embeds",
 )
 _HARMLESS = ("synced_gpus", "trust_remote_code", "use_model_defaults", "assistant_tokenizer")
+
+
+_KINDS = {
+    (False, False): GenerateDecoderOnlyOutput,
+    (False, True): GenerateBeamDecoderOnlyOutput,
+    (True, False): GenerateEncoderDecoderOutput,
+    (True, True): GenerateBeamEncoderDecoderOutput,
+}
+"""By whether there is an encoder, and whether there are beams."""
 
 
 class GenerationMixin(GenerationInputs):
@@ -76,29 +91,33 @@ class GenerationMixin(GenerationInputs):
                 raise ValueError(f"generate({name}=...) is not done on MindSpore; leave it away")
         kwargs = {name: value for name, value in kwargs.items() if name not in _HARMLESS}
         options, given = settled(self.generation_config, generation_config, kwargs)
-        if options.num_beams > 1:
-            raise ValueError(f"generate(num_beams={options.num_beams}) is not done on MindSpore; use num_beams=1")
-        if options.num_return_sequences > 1 and not options.do_sample:
+        copies = max(options.num_beams, options.num_return_sequences)
+        if options.num_return_sequences > options.num_beams > 1:
+            raise ValueError(f"num_return_sequences={copies} needs as many beams; num_beams is {options.num_beams}")
+        if options.num_return_sequences > 1 and options.num_beams == 1 and not options.do_sample:
             raise ValueError("greedy generation gives one sequence; use do_sample=True for num_return_sequences > 1")
         self._check_arguments(given)
         first = self._first_ids(inputs, given, options)
         ids, state = self._prepared(first, given, options)
-        if options.num_return_sequences > 1:
-            ids = ops.repeat_interleave(ids, options.num_return_sequences, 0)
-            state = {name: _repeated(value, options.num_return_sequences) for name, value in state.items()}
+        if copies > 1:
+            ids = ops.repeat_interleave(ids, copies, 0)
+            state = {name: _repeated(value, copies) for name, value in state.items()}
         self._set_lengths(options, ids.shape[1])
         change = rules.logits_processors(
             options, ids.shape[1], state.get("attention_mask"), prefix_allowed_tokens_fn, logits_processor
         )
         stop = rules.stopping_criteria(self.config, options, stopping_criteria, tokenizer)
         self._new_cache(options, state)
+        if options.num_beams > 1:
+            if streamer is not None:
+                raise ValueError("generate: beams change until the end; a streamer needs num_beams=1")
+            return self._search(ids, state, options, change, stop)
         return self._loop(ids, state, options, change, stop, streamer)
 
     def _loop(
         self, ids: Tensor, state: dict[str, Any], options: GenerationConfig, change: Any, stop: Any, streamer: Any
     ) -> Any:
-        encoded = bool(getattr(self.config, "is_encoder_decoder", False))
-        record = _Record(options, encoded)
+        record = _Record(options, self._has_encoder())
         running = np.ones(ids.shape[0], np.int64)
         ends = any(hasattr(criterion, "eos_token_id") for criterion in stop)
         pad = _pad(options)
@@ -126,6 +145,38 @@ class GenerationMixin(GenerationInputs):
             streamer.end()
         return record.output(ids, state, self._cache_name()) if options.return_dict_in_generate else ids
 
+    def _search(self, ids: Tensor, state: dict[str, Any], options: GenerationConfig, change: Any, stop: Any) -> Any:
+        """Beam search."""
+        record = _Record(options, self._has_encoder())
+        search = BeamSearch(ids.asnumpy(), options, _fill(options))
+        goes_on = True
+        while goes_on:
+            outputs = self._step(ids, state, record.step)
+            logits = outputs.logits[:, -1].astype(ms.float32)
+            scores = change(ids, log_softmax(logits))
+            record.add(outputs, logits, scores)
+            goes_on = search.advance(scores.asnumpy(), lambda rows: stop(Tensor(rows), record.scores).asnumpy())
+            ids = Tensor(search.live())
+            self._reorder(state, Tensor(search.sources().astype(np.int64)))
+        sequences, totals, origins = search.result(options.num_return_sequences)
+        if not options.return_dict_in_generate:
+            return Tensor(sequences)
+        beams = {"beam_indices": Tensor(origins), "sequences_scores": Tensor(totals) if options.output_scores else None}
+        return record.output(Tensor(sequences), state, self._cache_name(), beams)
+
+    def _reorder(self, state: dict[str, Any], sources: Tensor) -> None:
+        """Each beam goes on with the keys and values of the beam that it continues."""
+        name = self._cache_name()
+        cache = state.get(name)
+        if cache is None:
+            return
+        if hasattr(self, "_reorder_cache"):
+            state[name] = self._reorder_cache(cache, sources)
+        elif hasattr(cache, "reorder_cache"):
+            cache.reorder_cache(sources)
+        else:
+            raise ValueError(f"{type(self).__name__} has a cache that beams cannot share; define _reorder_cache")
+
     def _step(self, ids: Tensor, state: dict[str, Any], step: int) -> Any:
         """One call of the model; `state` then describes the next one."""
         arguments = self._step_arguments(ids, state, step)
@@ -152,7 +203,7 @@ class GenerationMixin(GenerationInputs):
         """Misspelled options end up here."""
         known = self._model_arguments() | set(inspect.signature(self.prepare_inputs_for_generation).parameters)
         known |= {"output_attentions", "output_hidden_states"}
-        if getattr(self.config, "is_encoder_decoder", False):
+        if self._has_encoder():
             known |= set(inspect.signature(self.get_encoder().construct).parameters) | {"decoder_input_ids"}
         unknown = [name for name, value in given.items() if value is not None and name not in known]
         if unknown:
@@ -181,9 +232,9 @@ class _Record:
         self.logits = None if self.logits is None else (*self.logits, logits)
         self.more = {name: (*values, getattr(outputs, name)) for name, values in self.more.items()}
 
-    def output(self, ids: Tensor, state: dict[str, Any], cache: str) -> Any:
+    def output(self, ids: Tensor, state: dict[str, Any], cache: str, beams: dict[str, Any] | None = None) -> Any:
         """The result with everything that was asked for."""
-        more: dict[str, Any] = dict(self.more)
+        more: dict[str, Any] = {**self.more, **(beams or {})}
         if self.encoded:
             encoder = state["encoder_outputs"]
             more |= {
@@ -191,7 +242,7 @@ class _Record:
                 for name in ("attentions", "hidden_states")
                 if f"decoder_{name}" in more
             }
-        kind = GenerateEncoderDecoderOutput if self.encoded else GenerateDecoderOnlyOutput
+        kind = _KINDS[self.encoded, beams is not None]
         return kind(sequences=ids, scores=self.scores, logits=self.logits, cache=state.get(cache), **more)
 
 
@@ -201,6 +252,13 @@ def _pad(options: GenerationConfig) -> int | None:
         return int(options.pad_token_id)
     ends = options.eos_token_id
     return None if ends is None else int(np.atleast_1d(ends)[0])
+
+
+def _fill(options: GenerationConfig) -> int:
+    """What follows an end in beam search: as in transformers, a padding of 0 counts as none."""
+    if options.eos_token_id is None:
+        return -1
+    return int(options.pad_token_id or np.atleast_1d(options.eos_token_id)[0])
 
 
 def _repeated(value: Any, times: int) -> Any:

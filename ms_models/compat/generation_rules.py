@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from mindspore import Tensor
 
 from . import logits_processors as rules
@@ -43,7 +44,9 @@ def logits_processors(
     if options.min_new_tokens and ends is not None:
         found.append(rules.MinNewTokensLengthLogitsProcessor(length, options.min_new_tokens, ends))
     if allowed is not None:
-        found.append(rules.PrefixConstrainedLogitsProcessor(allowed, options.num_return_sequences))
+        found.append(
+            rules.PrefixConstrainedLogitsProcessor(allowed, max(options.num_beams, options.num_return_sequences))
+        )
     if options.forced_bos_token_id is not None:
         found.append(rules.ForcedBOSTokenLogitsProcessor(options.forced_bos_token_id))
     if options.forced_eos_token_id is not None:
@@ -65,18 +68,21 @@ def logits_processors(
 
 def _cuts(options: GenerationConfig) -> list[Any]:
     found: list[Any] = []
+    keep = {"min_tokens_to_keep": 1}
+    if options.num_beams > 1:  # a beam must be able to go on when the others end
+        keep["min_tokens_to_keep"] = 2 if options.eos_token_id is None else np.size(options.eos_token_id) + 1
     if options.temperature != 1.0:
         found.append(rules.TemperatureLogitsWarper(options.temperature))
     if options.top_k:
-        found.append(rules.TopKLogitsWarper(options.top_k))
+        found.append(rules.TopKLogitsWarper(options.top_k, **keep))
     if options.top_p < 1.0:
-        found.append(rules.TopPLogitsWarper(options.top_p))
+        found.append(rules.TopPLogitsWarper(options.top_p, **keep))
     if options.min_p is not None:
-        found.append(rules.MinPLogitsWarper(options.min_p))
+        found.append(rules.MinPLogitsWarper(options.min_p, **keep))
     if options.typical_p < 1.0:
-        found.append(rules.TypicalLogitsWarper(options.typical_p))
+        found.append(rules.TypicalLogitsWarper(options.typical_p, **keep))
     if 0.0 < options.epsilon_cutoff < 1.0:
-        found.append(rules.EpsilonLogitsWarper(options.epsilon_cutoff))
+        found.append(rules.EpsilonLogitsWarper(options.epsilon_cutoff, **keep))
     return found
 
 

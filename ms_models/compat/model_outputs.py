@@ -181,6 +181,13 @@ MultimodalCausalLMOutputWithPast = _output(
 GenerateDecoderOnlyOutput = _output(
     "GenerateDecoderOnlyOutput", "sequences scores logits attentions hidden_states cache"
 )
+_SEARCHED = "sequences sequences_scores scores logits beam_indices"
+GenerateBeamDecoderOnlyOutput = _output("GenerateBeamDecoderOnlyOutput", f"{_SEARCHED} attentions hidden_states cache")
+GenerateBeamEncoderDecoderOutput = _output(
+    "GenerateBeamEncoderDecoderOutput",
+    f"{_SEARCHED} encoder_attentions encoder_hidden_states decoder_attentions cross_attentions "
+    "decoder_hidden_states cache",
+)
 GenerateEncoderDecoderOutput = _output(
     "GenerateEncoderDecoderOutput",
     "sequences scores logits encoder_attentions encoder_hidden_states decoder_attentions cross_attentions "

@@ -140,6 +140,40 @@ def test_greedy_tokens(name: str) -> None:
     assert have.asnumpy().tolist() == want.tolist()
 
 
+BEAMS: dict[str, dict[str, Any]] = {
+    "two": {"num_beams": 2, "max_new_tokens": 9},
+    "several ends": {"num_beams": 3, "max_new_tokens": 9, "eos_token_id": [7, 13, 20]},
+    "early": {"num_beams": 3, "max_new_tokens": 12, "early_stopping": True, "eos_token_id": [7, 11, 13, 20]},
+    "never early": {"num_beams": 3, "max_new_tokens": 9, "early_stopping": "never", "eos_token_id": [13, 18]},
+    "long": {"num_beams": 3, "max_new_tokens": 9, "length_penalty": 2.5, "eos_token_id": [13, 18]},
+    "short": {"num_beams": 3, "max_new_tokens": 9, "length_penalty": -1.0, "eos_token_id": [13, 18]},
+    "no end": {"num_beams": 2, "max_new_tokens": 6, "config": {"eos_token_id": None}},
+    "several": {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 9, "no_repeat_ngram_size": 2},
+}
+
+
+@pytest.mark.parametrize("name", BEAMS)
+def test_beams(name: str) -> None:
+    options = {**BEAMS[name], "return_dict_in_generate": True, "output_scores": True}
+    want, have = both(**options)
+    assert list(have.keys()) == list(want.keys())
+    assert have.sequences.asnumpy().tolist() == want.sequences.tolist()
+    assert have.beam_indices.asnumpy().tolist() == want.beam_indices.tolist()
+    np.testing.assert_allclose(have.sequences_scores.asnumpy(), want.sequences_scores.numpy(), 1e-5)
+    assert len(have.scores) == len(want.scores)
+
+
+def test_beams_drawn_with_a_seed() -> None:
+    options = {"num_beams": 3, "do_sample": True, "max_new_tokens": 6, "return_dict_in_generate": True}
+    found = []
+    for seed in (3, 3, 4):
+        manual_seed(seed)
+        found.append(Toy(Config()).generate(Tensor(PROMPT), output_scores=True, **options))
+    first, again, other = (each.sequences.asnumpy().tolist() for each in found)
+    assert first == again != other
+    assert all(np.isfinite(each.sequences_scores.asnumpy()).all() for each in found)
+
+
 def test_options_reach_the_tokens() -> None:
     """The cases above are not all alike."""
     found = [Toy(Config()).generate(Tensor(PROMPT), attention_mask=Tensor(MASK), max_new_tokens=12)]
@@ -255,7 +289,9 @@ def test_a_streamer_sees_every_token() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_beams": 3}, "num_beams=3"),
+        ({"num_beams": 3, "num_beam_groups": 3}, "num_beam_groups=3"),
+        ({"num_beams": 2, "num_return_sequences": 3}, "num_beams is 2"),
+        ({"num_beams": 2, "streamer": object()}, "streamer needs num_beams=1"),
         ({"penalty_alpha": 0.6}, "penalty_alpha=0.6"),
         ({"assistant_model": object()}, "assistant_model"),
         ({"max_length": 4}, "max_length is 4"),
