@@ -10,6 +10,7 @@ from migrate.code.shard.layers import LINEAR, ClassLayers
 from migrate.code.shard.sizes import named
 from migrate.code.shard.values import (
     NONE,
+    UNKNOWN,
     Callable,
     Constant,
     Instance,
@@ -23,6 +24,9 @@ from migrate.code.shard.values import (
     UnprovedError,
     Value,
 )
+
+_PLAIN = frozenset({"training", "config", "dtype", "device", "__class__", "__name__"})
+"""Attributes that every module has, and that hold no parameters."""
 
 
 class Attributes(Follower):
@@ -105,9 +109,10 @@ class Attributes(Follower):
                 return Tensor(kept_as=(layers.info.name, name))
             if name in layers.definitions:
                 return self.defined(layers, name, node)
-        if found is not None and found.kind == "parameter":
-            return Tensor(None, frozenset({"?"}))
-        return Tensor(None, frozenset({"?"})) if found is not None and found.is_tensor else Opaque(f"self.{name}")
+        plain = name in _PLAIN or (found is not None and found.kind in ("number", "value", "none", "shape", "dtype"))
+        if self.lenient and not self.symbols.is_module(owner.name):
+            return Opaque()
+        return Opaque(f"self.{name}") if plain else UNKNOWN
 
     def kept(self, owner: str, name: str) -> Value | None:
         """Tensors that the code keeps in attributes, once they are known to be cut."""
@@ -118,7 +123,7 @@ class Attributes(Follower):
         definition = layers.definitions[name]
         if isinstance(definition, cst.Call):
             called = layers.info.resolver.qualified(definition.func) or ""
-            if called == "torch.nn.Parameter":
+            if called.startswith("torch.") and called.endswith(".Parameter"):
                 # Read in the followed class itself it can be entered where it stands.
                 self._reads[id(node)] = node
                 return Tensor(None, frozenset({f"read:{id(node)}"} if self.may_change() else {"?"}))

@@ -96,6 +96,8 @@ def prove(inventory: Inventory, uses: WeightUses, name: str, cuts: Mapping[Layer
             raise UnprovedError(f"{ref.attribute} has arguments that a cut layer does not have")
         if (reason := uses.reason(ref)) is not None:
             raise UnprovedError(reason)
+        if (place := next((place for left, right, place in uses.ties if ref in (left, right)), None)) is not None:
+            raise UnprovedError(f"{place} gives {ref.attribute} and another layer one weight")
     names = [name, *inventory.heirs(name)]
     if len(names) > 1 and any(ref.owner != name for ref in cuts):
         raise UnprovedError("classes inherit from one whose layers form a block with those of another class")

@@ -18,6 +18,7 @@ from migrate.code.shard.tensor_methods import DROPOUT, TensorMethods
 from migrate.code.shard.values import (
     ATTENTION_FUNCTIONS,
     ATTENTION_INTERFACE,
+    UNKNOWN,
     Callable,
     Closure,
     Constant,
@@ -72,14 +73,14 @@ class Calls(TensorMethods):
         keeps = isinstance(node.func, cst.Attribute) and node.func.attr.value == "update"
         if keeps and len(given) >= 2 and all(isinstance(a.value, Tensor) and a.value.is_cut for a in given[:2]):
             return self._cache_update(given)
-        return self.mixed([a.value for a in given], code_of(node.func))
+        return self.called([a.value for a in given], code_of(node.func))
 
     # -- linear layers
     def _layer(self, ref: LayerRef, given: Sequence[Argument]) -> Value:
         if len(given) != 1 or not isinstance(given[0].value, Tensor):
             if any(is_cut(a.value) for a in given) or ref in self.cuts:
                 raise UnprovedError(f"{ref.attribute} is called with something else than one tensor")
-            return Tensor(None, frozenset({"?"}), None, frozenset({ref}))
+            return replace(UNKNOWN, layers=frozenset({ref}))
         tensor, node = given[0].value, given[0].node
         self.record.calls.append(ref)
         self.record.fed_by[ref] = self.record.fed_by.get(ref, frozenset()) | tensor.layers
@@ -127,21 +128,17 @@ class Calls(TensorMethods):
     def _user(self, function: Callable, given: Sequence[Argument], node: cst.Call) -> Value:
         if not any(is_cut(a.value) for a in given) and function.receiver is None and self.cuts:
             return self._whole_call(given, node)
-        if any(a.star for a in given):
-            return (
-                self._unknown([a for a in given if not (a.star == "**" and not is_cut(a.value))], node)
-                if any(a.star == "*" for a in given)
-                else self._bound(function, [a for a in given if not a.star], node)
-            )
-        return self._bound(function, given, node)
+        if any(a.star == "*" or is_cut(a.value) for a in given if a.star):
+            return self._unknown(given, node)
+        return self._bound(function, [a for a in given if not a.star], node)
 
     def _whole_call(self, given: Sequence[Argument], node: cst.Call) -> Value:
-        """A function without cut arguments gives nothing that is cut."""
+        """A function that is no method, without cut arguments: what it gives has the gradients of its arguments."""
         return self.mixed([a.value for a in given], code_of(node.func))
 
     def _bound(self, function: Callable, given: Sequence[Argument], node: cst.Call) -> Value:
         if self.depth >= MAX_DEPTH:
-            return self._whole_call(given, node)
+            return self._unknown(given, node)
         info = function.info
         names = [p.name.value for p in info.parameters]
         keyword_only = {p.name.value for p in info.node.params.kwonly_params}
@@ -149,7 +146,7 @@ class Calls(TensorMethods):
         arguments: dict[str, Value] = {}
         for position, argument in enumerate(a for a in given if a.name is None):
             if position >= len(positional):
-                return self._whole_call(given, node)
+                return self._unknown(given, node)
             arguments[positional[position]] = argument.value
         for argument in given:
             if argument.name in names:
@@ -160,10 +157,18 @@ class Calls(TensorMethods):
 
     def _instance(self, module: Instance, given: Sequence[Argument], node: cst.Call) -> Value:
         forward = self.symbols.method(module.name, "forward")
-        whole = self.cuts and not any(is_cut(a.value) for a in given) and not self._holds_cuts(module.name)
-        if forward is None or whole:
-            return self._whole_call(given, node)
-        return self._bound(Callable(forward, replace(module, is_root=False)), given, node)
+        if forward is None:
+            return self._unknown(given, node)
+        function = Callable(forward, replace(module, is_root=False))
+        if any(is_cut(a.value) for a in given) or self._holds_cuts(module.name):
+            return self._user(function, given, node)
+        before = self.frame
+        try:
+            found = self._user(function, given, node)
+        except UnprovedError:  # nothing that is cut is in it, so nothing need be proved
+            self.frame = before
+            return self._unknown(given, node)
+        return _without_gradient(found) if "torch.no_grad" in forward.decorators else found
 
     def _holds_cuts(self, name: str) -> bool:
         """Whether an object of a class has, or is made of objects that have, layers that are cut."""
@@ -187,7 +192,7 @@ class Calls(TensorMethods):
         if not any(t.is_cut for t in tensors):
             if module.name in ops.ELEMENTWISE_MODULES and len(tensors) == 1:
                 return tensors[0].with_shape(tensors[0].shape)
-            return self.mixed([a.value for a in given], module.name)
+            return self.called([a.value for a in given], module.name)
         if (module.name in ops.ELEMENTWISE_MODULES or module.name.endswith("ACT2FN")) and len(given) == 1:
             if module.name == "torch.nn.Dropout":
                 self._note(DROPOUT)
@@ -204,6 +209,8 @@ class Calls(TensorMethods):
         if self.symbols.is_module(name):
             return Torch(name, module=True, arguments=tuple(node.args))
         values = [a.value for a in given]
+        if last == "Parameter":
+            return UNKNOWN
         if last == "scaled_dot_product_attention":
             return self._attention(given)
         if last in ("cat", "concat", "stack") and values and isinstance(values[0], Items):
@@ -236,7 +243,8 @@ class Calls(TensorMethods):
                 return Items(tuple(self._lambda_call(function, [item]) for item in over.items))
         if name == "builtins.getattr" and values and isinstance(values[0], Instance | Opaque):
             return Opaque()
-        return self.mixed(values, name)
+        plain = name.split(".")[0] in ("builtins", "math", "logging", "warnings")
+        return self.mixed(values, name) if plain else self.called(values, name)
 
     def _attention(self, given: Sequence[Argument]) -> Value:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
@@ -269,3 +277,10 @@ class Calls(TensorMethods):
         if any(t.is_cut for t, _ in tensors):
             return [self.enter(t, node) for t, node in tensors]
         return [t for t, _ in tensors]
+
+
+def _without_gradient(value: Value) -> Value:
+    """What a function under `torch.no_grad` gives."""
+    if isinstance(value, Items):
+        return Items(tuple(_without_gradient(item) for item in value.items))
+    return replace(value, origins=frozenset()) if isinstance(value, Tensor) else value

@@ -47,7 +47,7 @@ class Elements(Attributes):
             return ATTENTION_INTERFACE
         if isinstance(base, Torch) and base.name.endswith("ACT2FN"):
             return Torch(base.name, module=True)
-        return self.mixed([base], code_of(node))
+        return self.called([base], code_of(node)) if isinstance(base, Torch) else self.mixed([base], code_of(node))
 
     def element(self, base: Items, index: cst.BaseSlice, node: cst.BaseExpression) -> Value:
         rest = next((i for i, v in enumerate(base.items) if isinstance(v, Number) and v.size.rest), None)

@@ -33,7 +33,7 @@ from migrate.code.shard.values import (
     tensors_in,
 )
 
-MAX_RUNS = 4
+MAX_RUNS = 6
 """Of one method: each may find that another attribute keeps cut tensors."""
 Env = dict[str, Value]
 
@@ -54,8 +54,9 @@ def follow(
     """
     kept: dict[tuple[str, str], Tensor | Kept] = {}
     three: frozenset[str] = frozenset()
-    for _ in range(MAX_RUNS):
+    for turn in range(MAX_RUNS):
         flow = _Flow(inventory, cuts, entered, kept)
+        flow.lenient = turn == 0
         try:
             flow.root(class_name, three)
         except AxesError:
@@ -67,7 +68,7 @@ def follow(
             if flow.kept_now == kept:
                 raise  # otherwise what attributes keep was not known when they were read
         else:
-            if flow.kept_now == kept:
+            if flow.kept_now == kept and not flow.lenient:
                 flow.record.check()
                 return flow.record
         kept = {**kept, **flow.kept_now}

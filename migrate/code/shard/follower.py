@@ -14,6 +14,7 @@ from migrate.code.shard.layers import ClassLayers, Inventory
 from migrate.code.shard.record import Record, Term
 from migrate.code.shard.sizes import Size
 from migrate.code.shard.values import (
+    UNKNOWN,
     Callable,
     Instance,
     LayerRef,
@@ -55,6 +56,8 @@ class Follower(ABC):
         """Where numbers stand, by identity of the value."""
         self._alive: list[Number] = []
         self._reads: dict[int, cst.BaseExpression] = {}
+        self.lenient = False
+        """Whether what other objects keep is not known yet, so that it is no reason to give up."""
         self.owners = {ref.owner for ref in cuts}
         """Classes whose layers are cut: only their source changes."""
 
@@ -92,7 +95,7 @@ class Follower(ABC):
     def _other(self, node: cst.CSTNode) -> Value:
         """An expression without a rule: nothing that is cut may be in it."""
         found = [self.value(child) for child in node.children if isinstance(child, cst.BaseExpression)]
-        return self.mixed(found, code_of(node))
+        return self.called(found, code_of(node))
 
     def mixed(self, operands: Sequence[Value], what: str) -> Value:
         """The result of something unknown: it carries the layers and gradients of the operands."""
@@ -105,6 +108,11 @@ class Follower(ABC):
             self.escape(tensor)
         origins = frozenset({"?"}) if any(t.origins for t in tensors) else frozenset[str]()
         return Tensor(None, origins, None, frozenset().union(*(t.layers for t in tensors)))
+
+    def called(self, operands: Sequence[Value], what: str) -> Value:
+        """The result of something that may use parameters that are not among the operands."""
+        found = self.mixed(operands, what)
+        return replace(found, origins=UNKNOWN.origins) if isinstance(found, Tensor) else UNKNOWN
 
     def escape(self, tensor: Tensor) -> None:
         """A whole tensor goes where other parameters may take part: it must not be one whose gradients are added."""

@@ -81,7 +81,7 @@ class Constant(Value):
 
 @dataclass(frozen=True)
 class Opaque(Value):
-    """Something without tensors in it that are cut; `text` is how the constructor would write it."""
+    """Something that is no tensor with a gradient; `text` is how the constructor would write it."""
 
     text: str | None = None
 
@@ -142,6 +142,8 @@ class Method(Value):
 
 
 NONE = Constant(None)
+UNKNOWN = Tensor(None, frozenset({"?"}))
+"""What may be a tensor made of parameters."""
 ATTENTION_FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
 """transformers' registry of attention functions, which all take and give what the eager one of a model does."""
 ATTENTION_INTERFACE = Opaque(ATTENTION_FUNCTIONS)
