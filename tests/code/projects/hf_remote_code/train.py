@@ -114,6 +114,7 @@ def main():
     options = GenerationConfig(max_new_tokens=12, do_sample=False, pad_token_id=0, eos_token_id=2)
     greedy = model.generate(prompts, attention_mask=mask, generation_config=options)
     slow = model.generate(input_ids=prompts, attention_mask=mask, generation_config=options, use_cache=False)
+    beams = model.generate(prompts, attention_mask=mask, max_new_tokens=8, num_beams=3)
     penalised = model.generate(
         prompts, attention_mask=mask, max_new_tokens=9, min_new_tokens=4, repetition_penalty=1.3, no_repeat_ngram_size=2
     )
@@ -126,6 +127,7 @@ def main():
                 "greedy": greedy.tolist(),
                 "slow": slow.tolist(),
                 "penalised": penalised.tolist(),
+                "beams": beams.tolist(),
             },
             f,
         )
