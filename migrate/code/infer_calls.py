@@ -59,6 +59,8 @@ _PLAIN_LIBRARIES = sys.stdlib_module_names | {
     "tokenizers",
 }
 """Whose functions give no tensors."""
+_HANDING_ON = {"functools", "itertools", "operator"}
+"""Of these, the ones whose functions give what other functions and containers gave them."""
 
 
 class CallInference(ABC):
@@ -245,6 +247,10 @@ class CallInference(ABC):
             return self.iterated(first)
         if name == "builtins.enumerate":
             return list_of(tuple_of(NUMBER, self.iterated(first)))
+        if name == "builtins.filter" and len(types) == 2:
+            return list_of(self.iterated(types[1]))
+        if name == "builtins.map":
+            return list_of(UNKNOWN)
         if name == "builtins.zip":
             return list_of(tuple_of(*[self.iterated(t) for t in types]))
         if name == "builtins.range":
@@ -270,8 +276,9 @@ class CallInference(ABC):
             return _einops(name, first)
         if (found := called(name)) is not None:
             return found
-        if name.split(".")[0] in _PLAIN_LIBRARIES:
-            return VALUE
+        library = name.split(".")[0]
+        if library in _PLAIN_LIBRARIES:
+            return UNKNOWN if library in _HANDING_ON else VALUE
         return None
 
     def _container_method(
