@@ -7,15 +7,12 @@ import libcst.matchers as m
 
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
-from migrate.code.shard.changes import ENTER, Changes
+from migrate.code.shard.changes import ENTER, Changes, after_base_constructor
 from migrate.code.shard.layers import SIGNATURES
 
 _CELLS = "ms_compat.split_layers"
 _WHOLE_OPTIMIZERS = frozenset({"Adafactor", "LBFGS", "Muon"})
 _REPLICAS = frozenset({"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "DistributedSampler"})
-_SUPER_INIT = m.SimpleStatementLine(
-    body=[m.Expr(m.Call(func=m.Attribute(value=m.Call(func=m.Name("super")), attr=m.Name("__init__"))))]
-)
 
 
 class Shard(Pass):
@@ -74,7 +71,9 @@ class Shard(Pass):
     def function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef | None:
         if original in self.changes.constructors:
             made = cst.parse_statement(f"self.{ENTER} = {_CELLS}.EnterParallel()")
-            return _inserted(updated, _after_super(updated), [made])
+            position = after_base_constructor(updated)
+            assert position is not None, "a constructor without a base's was refused before"
+            return _inserted(updated, position, [made])
         if original in self.changes.methods:
             lines = [cst.parse_statement(f"{n} = self.{ENTER}({n})") for n in self.changes.methods[original]]
             return _inserted(updated, _after_docstring(updated), lines)
@@ -107,10 +106,3 @@ def _inserted(
 def _after_docstring(function: cst.FunctionDef) -> int:
     first = function.body.body[0] if function.body.body else None
     return 1 if m.matches(first, m.SimpleStatementLine(body=[m.Expr(m.SimpleString())])) else 0  # type: ignore[arg-type]
-
-
-def _after_super(function: cst.FunctionDef) -> int:
-    for position, statement in enumerate(function.body.body):
-        if m.matches(statement, _SUPER_INIT):
-            return position + 1
-    return _after_docstring(function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import libcst as cst
+import libcst.matchers as m
 
 from migrate.code.context import code_of
 from migrate.code.shard.blocks import COLUMN, ClassCuts
@@ -65,7 +66,7 @@ def block_changes(inventory: Inventory, found: ClassCuts) -> Changes:
     """
     record = found.record
     classes = {found.name, *(ref.owner for ref in found.cuts)}
-    own = {m.name for name in classes for c in inventory.lineage(name) for m in c.info.methods.values()}
+    own = {f.name for name in classes for c in inventory.lineage(name) for f in c.info.methods.values()}
     for term in record.shares.values():
         if term.within is not None and term.within not in own:
             raise UnprovedError(f"{code_of(term.node)} is a length of the whole in a function that others may call")
@@ -79,7 +80,7 @@ def block_changes(inventory: Inventory, found: ClassCuts) -> Changes:
     entering |= {found.name if owner in own_methods else owner for owner in record.entering_classes}
     for name in sorted(entering):
         made = inventory.classes[name]
-        if made.init is None or ENTER in made.definitions:
+        if made.init is None or after_base_constructor(made.init.node) is None or ENTER in made.definitions:
             raise UnprovedError(f"the class has no constructor that could make {ENTER}, or has that name")
         changes.constructors.add(made.init.node)
     forward = inventory.analysis.symbols.method(found.name, "forward")
@@ -87,6 +88,15 @@ def block_changes(inventory: Inventory, found: ClassCuts) -> Changes:
         names = [p.name.value for p in forward.parameters if f"param:{p.name.value}" in found.entered]
         changes.methods[forward.node] = tuple(names)
     return changes
+
+
+def after_base_constructor(function: cst.FunctionDef) -> int | None:
+    """Place in a constructor behind the call of the base's, `super().__init__()` or `nn.Module.__init__(self)`."""
+    call = m.Call(func=m.Attribute(attr=m.Name("__init__")))
+    for position, statement in enumerate(function.body.body):
+        if m.matches(statement, m.SimpleStatementLine(body=[m.Expr(call)])):
+            return position + 1
+    return None
 
 
 def vocabulary_change(layer: LayerInfo) -> Changes:
