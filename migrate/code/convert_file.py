@@ -12,6 +12,7 @@ from migrate.code.line_records import unread_lines
 from migrate.code.passes.base import Pass
 from migrate.code.passes.cells import Cells
 from migrate.code.passes.complex_products import ComplexProducts
+from migrate.code.passes.decorators import Decorators
 from migrate.code.passes.devices import Devices
 from migrate.code.passes.dynamic import Dynamic
 from migrate.code.passes.einops_imports import EinopsImports
@@ -40,6 +41,7 @@ PASSES: tuple[type[Pass], ...] = (
     EinopsImports,
     Training,
     Cells,
+    Decorators,
     Dynamic,
     Devices,
     InPlace,

@@ -128,6 +128,19 @@ CHANGES: dict[str, Code] = {
         "in-place module made an ordinary one",
         safe=False,
     ),
+    "C215": Code(
+        Severity.NOTE,
+        "The decorator gives back the function it is given; what is compiled is decided by a compared run.",
+        _NOTHING,
+        "decorator without effect",
+        LineStatus.EXACT,
+    ),
+    "C216": Code(
+        Severity.NOTE,
+        "An object of unknown type is moved to a device; it was taken for a tensor, a module or a batch of them.",
+        _COMPARE,
+        "transfer of an unknown object",
+    ),
     # imports
     "C301": Code(
         Severity.NOTE,

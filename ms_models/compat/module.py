@@ -15,6 +15,7 @@ def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
 
 
 Tensor.__deepcopy__ = _copied
+Tensor.grad = None  # torch's tensors have the attribute before a gradient is there; MindSpore's do not
 
 
 def _train_children(cell: nn.Cell, mode: bool) -> None:
