@@ -9,8 +9,10 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
+from mindspore import ops
 
 from ms_models.compat import autograd
+from ms_models.compat.backward import backward_of
 
 X = np.arange(3, dtype=np.float32)
 
@@ -89,3 +91,23 @@ def test_only_a_parameter_asks_for_a_gradient() -> None:
     assert autograd.requires_grad_(weight) is weight and weight.requires_grad
     with pytest.raises(TypeError, match="only a Parameter"):
         autograd.requires_grad_(ms.Tensor(X))
+
+
+def test_a_forward_that_raises_leaves_the_next_gradient_alone() -> None:
+    weight = ms.Parameter(ms.Tensor([1.0, 2.0, 3.0]), name="weight")
+    bias = ms.Parameter(ms.Tensor([0.0, 0.0, 0.0]), name="bias")
+    x = ms.Tensor([[1.0, 2.0, 4.0]])
+
+    def raises() -> ms.Tensor:
+        (x * weight).sum()
+        raise ValueError("a batch to be skipped")
+
+    # The gradient of a gradient, which MindSpore would take it for, is one that its LayerNorm does not have.
+    def loss() -> ms.Tensor:
+        return (ops.LayerNorm(1, 1, 1e-5)(x, weight, bias)[0] * weight).sum()
+
+    with pytest.raises(ValueError, match="skipped"):
+        backward_of(raises, weight, bias)()
+    backward_of(loss, weight, bias)()
+    normed = (x - x.mean()) / ops.sqrt(((x - x.mean()) ** 2).mean() + 1e-5)
+    assert np.allclose(weight.grad.asnumpy(), (2 * normed * weight).asnumpy()[0], atol=1e-5)
