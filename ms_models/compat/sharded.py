@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from mindspore import Tensor, nn
 
-from .distributed import ReduceOp, all_reduce, broadcast, get_world_size
+from .distributed import ProcessGroup, ReduceOp, all_reduce, broadcast, get_world_size
 from .whole import refuse_replicas
 
 CellT = TypeVar("CellT", bound=nn.Cell)
@@ -46,19 +46,24 @@ def fully_shard(module: CellT) -> CellT:
     Raises:
         ValueError: the process group is not initialised.
     """
-    several = get_world_size() > 1
-    refuse_replicas(module.get_parameters(), range(get_world_size()))
+    return synchronised(module, FSDPModule)
+
+
+def synchronised(module: CellT, kind: type[FSDPModule], group: ProcessGroup | None = None) -> CellT:
+    """Give a module equal parameters on all ranks, mean gradients, and one more class."""
+    several = get_world_size(group) > 1
+    refuse_replicas(module.get_parameters(), group.ranks if group else range(get_world_size()))
 
     def mean(gradient: Tensor) -> Tensor:
         if several and module._synchronises:
-            all_reduce(gradient, ReduceOp.AVG)
+            all_reduce(gradient, ReduceOp.AVG, group)
         return gradient
 
     for parameter in module.get_parameters():
         if getattr(parameter, "after_backward", None) is None:  # parts that were given before keep their own setting
             if several:
-                broadcast(parameter, 0)
+                broadcast(parameter, group.ranks[0] if group else 0, group)
             parameter.after_backward = mean
-    kind = type(module)
-    module.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
+    own = type(module)
+    module.__class__ = type(f"FSDP{own.__name__}", (kind, own), {})
     return module

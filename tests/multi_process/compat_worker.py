@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -12,6 +13,7 @@ from mindspore import Parameter, Tensor
 from ms_models.compat import distributed as dist
 from ms_models.compat.backward import backward_of
 from ms_models.compat.data_parallel import DistributedDataParallel
+from ms_models.compat.fsdp import fully_sharded
 from ms_models.compat.layers import Linear
 from ms_models.compat.object_collectives import broadcast_object_list
 from ms_models.compat.optim import SGD
@@ -61,20 +63,20 @@ def collectives() -> dict[str, Any]:
     return found
 
 
-def training(sharded: bool) -> dict[str, Any]:
+def training(wrap: Callable[[Any], Any]) -> dict[str, Any]:
     """Three steps, the second of which only accumulates; each rank has its own start and its own batches."""
     rank = dist.get_rank()
     layer = Linear(3, 2)
     for number, parameter in enumerate(layer.parameters()):
         values = np.linspace(-1, 1, parameter.size, dtype=np.float32).reshape(parameter.shape)
         parameter.set_data(Tensor(values + number + rank))
-    model: Any = fully_shard(layer) if sharded else DistributedDataParallel(layer)
+    model: Any = wrap(layer)
     optimizer = SGD(model.parameters(), lr=0.1)
     step = backward_of(lambda x: (model(x) ** 2).mean(), model)
     history = []
     for turn in range(3):
         batch = Tensor(np.random.default_rng(10 * turn + rank).standard_normal((4, 3)).astype(np.float32))
-        if turn == 1 and sharded:
+        if turn == 1 and not hasattr(model, "no_sync"):
             model.set_requires_gradient_sync(False)
             step(batch)
             model.set_requires_gradient_sync(True)
@@ -101,7 +103,8 @@ def work() -> dict[str, Any]:
     calls: list[Any] = []
     dist.spawn(lambda *args: calls.append(args), args=("a",), nprocs=dist.get_world_size())
     place = [dist.get_rank(), dist.get_world_size(), isinstance(Linear(1, 1).weight, Parameter)]
-    runs = {"replicated": training(sharded=False), "sharded": training(sharded=True)}
+    wrappers = {"replicated": DistributedDataParallel, "sharded": fully_shard, "wrapped": fully_sharded}
+    runs = {name: training(wrap) for name, wrap in wrappers.items()}
     return {"place": place, "refused": refused, "spawned": calls, "collectives": collectives(), "training": runs}
 
 

@@ -80,7 +80,7 @@ def reference(local: bool) -> list[Any]:
     return history
 
 
-@pytest.mark.parametrize(("kind", "prefix"), [("replicated", "module."), ("sharded", "")])
+@pytest.mark.parametrize(("kind", "prefix"), [("replicated", "module."), ("sharded", ""), ("wrapped", "")])
 def test_data_parallel_training_is_training_on_all_batches(run: Launch, kind: str, prefix: str) -> None:
     for rank in range(RANKS):
         found = run.ranks[rank]["training"][kind]
