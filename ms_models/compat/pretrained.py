@@ -24,6 +24,7 @@ from .module import Module
 from .padding_warning import PaddingWarning
 from .pretrained_files import config_dtype, read_weights, weight_files, write_weights
 from .pretrained_loading import cast, load_state
+from .resized_embeddings import resize
 from .tied_weights import tie, tied_names, without_aliases
 
 logger = logging.getLogger(__name__)
@@ -173,6 +174,21 @@ class PreTrainedModel(EmbeddingAccess, PaddingWarning, Module):
             }
         for target, source in self.all_tied_weights_keys.items():
             tie(self, target, source)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> Any:
+        """Change the number of tokens of the embeddings, the head and the configuration; gives the embeddings.
+
+        Optimizers have to be made afterwards: the parameters are new ones.
+        """
+        embedding = self.get_input_embeddings()
+        if new_num_tokens is None and pad_to_multiple_of is None:
+            return embedding
+        embedding = resize(self, new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self.config.get_text_config().vocab_size = self.vocab_size = embedding.weight.shape[0]
+        self.tie_weights()
+        return embedding
 
     # -- activation checkpointing
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None, **kwargs: Any) -> None:

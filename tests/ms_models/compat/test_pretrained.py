@@ -269,6 +269,38 @@ def test_parts_and_switches() -> None:
         model.body.gradient_checkpointing_enable()
 
 
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("options", [{"new_num_tokens": 24}, {"new_num_tokens": 11}, {"pad_to_multiple_of": 8}, {}])
+def test_more_or_fewer_tokens(tied: bool, options: dict[str, int], tmp_path: Path) -> None:
+    """The new rows are random, next to the mean of the old ones, in transformers too."""
+    model = Head(Config(tie_word_embeddings=tied))
+    model.save_pretrained(tmp_path / "before")
+    reference = TorchHead.from_pretrained(tmp_path / "before")
+    given = model.resize_token_embeddings(**options)
+    want = reference.resize_token_embeddings(**options)
+    assert given is model.get_input_embeddings() and given.num_embeddings == want.num_embeddings
+    assert (
+        model.lm_head.weight is given.weight
+    ) == tied and model.lm_head.out_features == reference.lm_head.out_features
+    assert model.config.vocab_size == reference.config.vocab_size
+    have = dict(model.state_dict())
+    for name, value in reference.state_dict().items():
+        # The square root of 1e-9 times a spread of 0.3, a few standard deviations of both sides.
+        np.testing.assert_allclose(have[name].asnumpy(), value.numpy(), 0, 1e-4, err_msg=name)
+    model.save_pretrained(tmp_path / "after")
+    same(model, TorchHead.from_pretrained(tmp_path / "after"))
+
+
+def test_new_tokens_drawn_as_weights_are() -> None:
+    model = Head(Config(vocab_size=4))
+    old = model.lm_head.weight.asnumpy().copy()
+    model.resize_token_embeddings(4000, mean_resizing=False)
+    new = model.lm_head.weight.asnumpy()
+    np.testing.assert_array_equal(new[:4], old)
+    np.testing.assert_allclose(new[4:].std(), 0.3, 0.02)
+    assert model.body.embed_tokens.padding_idx == 0 and model(Tensor([[3999]])).shape == (1, 1, 4000)
+
+
 def test_faults_are_named(tmp_path: Path) -> None:
     for match, path in (("not a directory", tmp_path / "absent"), ("neither model.safetensors", tmp_path)):
         with pytest.raises(OSError, match=match):
