@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import re
 import shutil
 import time
@@ -29,9 +30,11 @@ from .hf_callbacks import (
 )
 from .hf_results import TrainOutput
 from .hf_seeds import enable_full_determinism, set_seed
+from .hf_special_tokens import align_special_tokens
 from .hf_trainer_checkpoints import checkpoints
 from .hf_trainer_data import has_length
 from .hf_trainer_evaluation import speed_metrics
+from .hf_trainer_metrics import TrainerMetrics
 from .hf_trainer_optimizers import TrainerOptimizers
 from .hf_trainer_steps import TrainerSteps
 from .hf_training_plan import TrainingPlan
@@ -40,7 +43,7 @@ from .model_losses import LOSS_MAPPING, ForCausalLMLoss
 from .training_arguments import TrainingArguments
 
 
-class Trainer(TrainerOptimizers, TrainerSteps):
+class Trainer(TrainerOptimizers, TrainerMetrics, TrainerSteps):
     """Trains, evaluates and predicts with a model that returns its loss, or with a loss function.
 
     Raises:
@@ -96,6 +99,8 @@ class Trainer(TrainerOptimizers, TrainerSteps):
         self.state = TrainerState(
             is_local_process_zero=self.is_local_process_zero(), is_world_process_zero=self.is_world_process_zero()
         )
+        if self.args.should_save:
+            os.makedirs(self.args.output_dir, exist_ok=True)
         self.control = self._event("on_init_end")
         if getattr(self.model, "config", None) is not None:
             self.model.config.use_cache = self.args.use_cache
@@ -151,6 +156,8 @@ class Trainer(TrainerOptimizers, TrainerSteps):
             self._seed()
             self.model = self.model_wrapped = self.call_model_init(trial)
             self.optimizer = self.lr_scheduler = None
+        if hasattr(getattr(self.model, "config", None), "get_text_config") and self.processing_class is not None:
+            align_special_tokens(self.model, self.processing_class)
         if checkpoint is not None:
             self._load_from_checkpoint(checkpoint)
         loader = self.get_train_dataloader()

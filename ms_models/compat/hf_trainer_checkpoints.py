@@ -49,11 +49,6 @@ class TrainerCheckpoints(TrainerEvaluation):
             processing.save_pretrained(str(directory))
         (directory / "training_args.json").write_text(self.args.to_json_string() + "\n", encoding="utf-8")
 
-    def save_state(self) -> None:
-        """Write `trainer_state.json` to the output directory."""
-        if self.args.should_save:
-            self.state.save_to_json(Path(self.args.output_dir) / STATE)
-
     def _save_checkpoint(self) -> None:
         directory = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         self.save_model(str(directory), _internal_call=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -17,6 +18,7 @@ from mindspore.graph.api import _pynative_executor
 from ms_models.compat import hf_callbacks, hf_trainer_steps
 from ms_models.compat.accelerator import Accelerator
 from ms_models.compat.data import DataLoader
+from ms_models.compat.hf_special_tokens import align_special_tokens
 from ms_models.compat.hf_trainer import Trainer
 from ms_models.compat.label_smoother import LabelSmoother
 from ms_models.compat.layers import Dropout, Linear
@@ -332,6 +334,39 @@ def test_an_accelerated_loop_is_that_of_accelerate() -> None:
         helper.save_state("out")
     with pytest.raises(NotImplementedError, match="deepspeed_plugin"):
         Accelerator(deepspeed_plugin=object())
+
+
+@pytest.mark.parametrize("held", [None, 2, 5, [2, 7], [5, 2]])
+@pytest.mark.parametrize("tokens", [{"eos_token_id": 5, "pad_token_id": 9}, {"bos_token_id": 1, "eos_token_id": None}])
+def test_special_tokens_are_aligned_as_in_transformers(held: Any, tokens: dict[str, Any]) -> None:
+    from transformers.trainer_utils import align_special_tokens as reference
+
+    tokenizer = SimpleNamespace(**{"eos_token_id": None, "bos_token_id": None, "pad_token_id": None, **tokens})
+    found = []
+    for align in (reference, align_special_tokens):
+        for generation in (None, transformers.GenerationConfig(eos_token_id=held, pad_token_id=0)):
+            config = transformers.PretrainedConfig(eos_token_id=held, pad_token_id=4)
+            align(SimpleNamespace(config=config, generation_config=generation), tokenizer)
+            names = ("eos_token_id", "bos_token_id", "pad_token_id")
+            found.append([getattr(owner, name, None) for owner in (config, generation) for name in names])
+    assert found[2:] == found[:2]
+
+
+def test_metrics_are_printed_and_written_as_in_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = {"train_runtime": 3725.678, "train_loss": 1.23456789, "total_flos": 2.0**31, "epoch": 2, "name": "x"}
+    printed = []
+    for number, trainer in enumerate((theirs(tmp_path / "0"), ours(tmp_path / "1"))):
+        capsys.readouterr()
+        trainer.log_metrics("train", metrics)
+        printed.append(capsys.readouterr().out)
+        trainer.save_metrics("train", metrics)
+        trainer.save_metrics("eval", {"eval_loss": 1.0})
+        trainer.save_metrics("test", {"test_loss": 1.0}, combined=False)
+        trainer.save_state()
+        names = ("train_results.json", "eval_results.json", "test_results.json", "all_results.json")
+        printed.append([(tmp_path / str(number) / name).read_text(encoding="utf-8") for name in names])
+        assert (tmp_path / str(number) / "trainer_state.json").is_file()
+    assert printed[2:] == printed[:2]
 
 
 def test_what_is_missing_is_an_error(tmp_path: Path) -> None:
