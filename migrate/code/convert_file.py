@@ -86,7 +86,8 @@ def convert_file(
     context = FileContext(analysis, file, target)
     path = str(file.source.path)
     try:
-        tree = rewrite(context, [make(context) for make in PASSES])
+        passes = [make for make in PASSES if make is not Shard or analysis.sharding is not None]
+        tree = rewrite(context, [make(context) for make in passes])
         finished = finish_imports(context, tree, keep)
         text = finished.tree.code
         compile(text, path, "exec", dont_inherit=True)
