@@ -39,8 +39,8 @@ def used_as_tensor(name: str, function: FunctionInfo, symbols: Symbols) -> bool:
 
 
 def used_as_other(name: str, function: FunctionInfo) -> bool:
-    """Whether a function takes an attribute of a name that no tensor has: `batch.input_ids`."""
-    read = function.attributes_read.get(name, frozenset())
+    """Whether a function takes an attribute of a name that no tensor has: `batch.input_ids`, `cache.seen()`."""
+    read = function.attributes_read.get(name, frozenset()) | function.methods_called.get(name, frozenset())
     return any(not a.startswith("_") and f"torch.Tensor.{a}" not in known_names() for a in read)
 
 

@@ -115,14 +115,17 @@ class _Walker:
             if parameter.default is not None:
                 default = self.inference.type_of(parameter.default, closure)
                 found = join(found, default) if stated is None else found
-            if self.facts.settled and found in (None, NONE, PENDING, UNKNOWN):
-                name = parameter.name.value
-                # What goes through a module is a tensor unless its use says otherwise.
-                other = used_as_container(name, info) or used_as_other(name, info)
-                if (is_forward and not other) or (
-                    self.resolver.source.imports_torch and used_as_tensor(name, info, self.symbols)
-                ):
-                    found = TENSOR
+            name = parameter.name.value
+            other = used_as_container(name, info) or used_as_other(name, info)
+            if stated is None and other and found == TENSOR:
+                found = UNKNOWN  # assumed of something that a caller only hands on
+            asked = self.facts.settled and found in (None, NONE, PENDING, UNKNOWN)
+            # What goes through a module is a tensor unless its use says otherwise.
+            if asked and (
+                (is_forward and not other)
+                or (self.resolver.source.imports_torch and used_as_tensor(name, info, self.symbols))
+            ):
+                found = TENSOR
             env[parameter.name.value] = found if found is not None and found != NONE else PENDING
         if isinstance(params.star_arg, cst.Param):
             env[params.star_arg.name.value] = list_of(UNKNOWN)
