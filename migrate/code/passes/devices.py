@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import libcst as cst
@@ -12,6 +13,7 @@ from migrate.code.template import Expansion, select
 
 MOVED = "ms_compat.transfer.moved"
 """Decides at run time where the type of the object or of the argument is not known."""
+_DEVICE = re.compile(r"(cpu|cuda|mps|npu|xpu|hpu|xla|ipu|meta|mkldnn|vulkan|privateuseone)(:\d+)?")
 _TRANSFER_OPTIONS = ("non_blocking", "copy", "memory_format")
 
 
@@ -39,7 +41,7 @@ class Devices(Pass):
                 return None
             return "torch.nn.Module.to" if self.context.symbols.is_module(base.name) else None
         if not base.is_known and self.context.uses_torch and self.context.resolver.qualified(node.func) is None:
-            return "torch.Tensor.to"
+            return None if any(_is_other_text(arg.value) for arg in node.args) else "torch.Tensor.to"
         return None
 
     def call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression | None:
@@ -66,6 +68,8 @@ class Devices(Pass):
                 kept.append(after)
         if not kept:
             self.context.counts.add(name, converted=True)
+            if not receiver.is_known:
+                self.context.lines.add(original, "C216")
             return updated.func.value
         return self._with_dtype(name, original, updated, kept)
 
@@ -102,3 +106,13 @@ class Devices(Pass):
         return kind in ("device", "value") or isinstance(
             arg.value, cst.SimpleString | cst.FormattedString | cst.Integer
         )
+
+
+def _is_other_text(node: cst.BaseExpression) -> bool:
+    """`quantity.to("meter")`: a text that names no device, so the object is none of torch's."""
+    if isinstance(node, cst.FormattedString):
+        text = "".join(part.value if isinstance(part, cst.FormattedStringText) else "0" for part in node.parts)
+        return not re.fullmatch(r"\w+(:\d+)?", text)
+    if not isinstance(node, cst.SimpleString | cst.ConcatenatedString):
+        return False
+    return not _DEVICE.fullmatch(str(node.evaluated_value))
