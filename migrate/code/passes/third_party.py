@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 import libcst.matchers as m
 
-from mappings.transformers import PACKAGES
+from mappings.transformers import PACKAGES, load_transformers
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
-from migrate.code.resolve import dotted
+from migrate.code.resolve import Resolver, dotted
 from migrate.code.torch_packages import TORCH_PACKAGES, torch_package
 from migrate.code.walk import walk
 
@@ -28,7 +29,7 @@ class ThirdParty(Pass):
         """Imports that the program does without, or that only a type checker reads."""
 
     def enter(self, node: cst.CSTNode) -> None:
-        self._optional.update(optional_imports(node))
+        self._optional.update(optional_imports(node, self.context.resolver))
         if isinstance(node, cst.Import):
             for alias in node.names:
                 self._check(node, alias.evaluated_name)
@@ -55,14 +56,25 @@ class ThirdParty(Pass):
         self.context.report("M114", node, f"{name}: {TORCH_PACKAGES[name]}")
 
 
-def optional_imports(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Imports in a block that may fail without harm, or that only a type checker reads; none for other nodes."""
+def optional_imports(node: cst.CSTNode, resolver: Resolver) -> Iterator[cst.CSTNode]:
+    """Imports in a block that may fail without harm, or that only a type checker reads; none for other nodes.
+
+    `if is_flash_attn_2_available():` of transformers does not hold where torch is not installed.
+    """
     if (isinstance(node, cst.Try) and _expects_failure(node)) or (
-        isinstance(node, cst.If) and m.matches(node.test, _TYPE_CHECKING)
+        isinstance(node, cst.If) and (m.matches(node.test, _TYPE_CHECKING) or _asks_transformers(node.test, resolver))
     ):
         yield from (n for n in walk(node.body) if isinstance(n, cst.Import | cst.ImportFrom))
 
 
+def _asks_transformers(test: cst.BaseExpression, resolver: Resolver) -> bool:
+    """Whether a condition is transformers' question for a package that needs torch."""
+    name = resolver.qualified(test.func) if isinstance(test, cst.Call) else None
+    entry = load_transformers().entry(name or "")
+    return name is not None and entry is not None and entry.helper is None and bool(_QUESTION.fullmatch(name))
+
+
+_QUESTION = re.compile(r"transformers\.(.*\.)?is_\w+_available")
 _TYPE_CHECKING = m.Name("TYPE_CHECKING") | m.Attribute(attr=m.Name("TYPE_CHECKING"))
 
 

@@ -37,7 +37,7 @@ class TransformersImports(Pass):
         """Packages that are the library, and no folder of the repository."""
 
     def enter(self, node: cst.CSTNode) -> None:
-        self._optional.update(optional_imports(node))
+        self._optional.update(optional_imports(node, self.context.resolver))
         if isinstance(node, cst.Attribute) and self._ours and node not in self._seen:
             self._look_through(node)
 
