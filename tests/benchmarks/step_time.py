@@ -3,7 +3,8 @@
     python tests/benchmarks/step_time.py [--size large] [--cores 1] [--steps 10] [PROJECT ...]
 
 Three processes, one for each, take steps in turn, so that what else the machine does falls on all alike; figures are
-medians and medians of the paired ratios. The first steps (warm-up, recording and compiling) are given apart.
+medians, and medians of the paired ratios; those of CPU time hold on a busy machine, too. The first steps (warm-up,
+recording and compiling) are given apart.
 """
 
 from __future__ import annotations
@@ -89,6 +90,9 @@ def measure(name: str, size: str, cores: int, steps: int) -> dict[str, Any]:
         "first_steps_s": first,
         "step_ms": {side: 1e3 * median(r[side]["s"] for r in rounds) for side in workers},
         "of_torch": {side: median(r[side]["s"] / r["torch"]["s"] for r in rounds) for side in ("eager", "compiled")},
+        "cpu_of_torch": {
+            side: median(r[side]["cpu_s"] / r["torch"]["cpu_s"] for r in rounds) for side in ("eager", "compiled")
+        },
         "mib": {side: rounds[-1][side]["mib"] for side in workers},
     }
 
@@ -103,16 +107,18 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     titles = ["project", "size", "torch ms", "eager ms", "compiled ms", "eager / torch", "compiled / torch"]
+    titles += ["the same in CPU time"]
     titles += ["first steps s", "MiB"]
     print(f"| {' | '.join(titles)} |")
     print("|---" * len(titles) + "|")
     for name in options.projects:
         row = measure(name, options.size, options.cores, options.steps)
         rows.append(row)
-        ms, ratio, mib = row["step_ms"], row["of_torch"], row["mib"]
+        ms, ratio, cpu, mib = row["step_ms"], row["of_torch"], row["cpu_of_torch"], row["mib"]
         print(
             f"| {name} | {options.size} | {ms['torch']:.0f} | {ms['eager']:.0f} | {ms['compiled']:.0f} | "
-            f"{ratio['eager']:.2f} | {ratio['compiled']:.2f} | {row['first_steps_s']['compiled']:.1f} | "
+            f"{ratio['eager']:.2f} | {ratio['compiled']:.2f} | {cpu['eager']:.2f}, {cpu['compiled']:.2f} | "
+            f"{row['first_steps_s']['compiled']:.1f} | "
             f"{mib['torch']:.0f} / {mib['eager']:.0f} / {mib['compiled']:.0f} |",
             flush=True,
         )

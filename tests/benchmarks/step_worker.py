@@ -1,6 +1,7 @@
 """Trains step by step on request: `python step_worker.py FOLDER SIZE CORES`; each line on stdin asks for one step.
 
-Answers with one JSON line: seconds of the step and resident memory. FOLDER holds `step_program.py` and what it imports.
+Answers with one JSON line: seconds of the step, on the clock and of all its threads, and resident memory. FOLDER
+holds `step_program.py` and what it imports.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ def main(folder: Path, size: str, cores: int) -> None:
         sys.modules["torch"].set_num_threads(cores)
     steps = program.steps(size)
     for _ in sys.stdin:
-        begin = time.perf_counter()
+        begin, worked = time.perf_counter(), time.process_time()
         loss = next(steps)  # which is read back, so the step has ended
         seconds = time.perf_counter() - begin
-        print(json.dumps({"s": seconds, "loss": loss, "mib": process.memory_info().rss / 2**20}), flush=True)
+        worked = time.process_time() - worked
+        print(
+            json.dumps({"s": seconds, "cpu_s": worked, "loss": loss, "mib": process.memory_info().rss / 2**20}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
