@@ -202,7 +202,7 @@ class GenerationMixin(GenerationInputs):
     def _check_arguments(self, given: dict[str, Any]) -> None:
         """Misspelled options end up here."""
         known = self._model_arguments() | set(inspect.signature(self.prepare_inputs_for_generation).parameters)
-        known |= {"output_attentions", "output_hidden_states"}
+        known |= {"output_attentions", "output_hidden_states", "cache", "past_key_values"}
         if self._has_encoder():
             known |= set(inspect.signature(self.get_encoder().construct).parameters) | {"decoder_input_ids"}
         unknown = [name for name, value in given.items() if value is not None and name not in known]

@@ -96,7 +96,9 @@ class GenerationInputs:
 
     def _prepared(self, ids: Tensor, given: dict[str, Any], options: GenerationConfig) -> tuple[Tensor, dict[str, Any]]:
         """The ids to continue, and the arguments that go with them."""
-        state = {name: value for name, value in given.items() if value is not None}
+        # A cache from an earlier call may come by its older name.
+        rename = dict.fromkeys(_CACHE_NAMES, self._cache_name())
+        state = {rename.get(name, name): value for name, value in given.items() if value is not None}
         state["use_cache"] = options.use_cache
         for name in ("output_attentions", "output_hidden_states"):
             if getattr(options, name):
@@ -109,7 +111,8 @@ class GenerationInputs:
         if "position_ids" in takes and "position_ids" not in state and not self._is_older():
             state["position_ids"] = _positions(ids, state)
         mask = state.get("attention_mask")
-        if mask is not None and not self._is_older() and bool((mask.asnumpy() == 1).all()):
+        begins = self._cache_name() not in state
+        if mask is not None and begins and not self._is_older() and bool((mask.asnumpy() == 1).all()):
             del state["attention_mask"]  # nothing is padded
         if "logits_to_keep" in takes:
             state.setdefault("logits_to_keep", 1)
@@ -143,9 +146,8 @@ class GenerationInputs:
 
     # -- every step
     def _step_arguments(self, ids: Tensor, state: dict[str, Any], step: int) -> dict[str, Any]:
-        cache = state.get(self._cache_name())
-        seen = _seen(cache)
-        unseen = ids.shape[1] - seen if cache is not None and state["use_cache"] else None
+        seen = _seen(state.get(self._cache_name())) if state["use_cache"] else 0
+        unseen = self._unseen(ids, state, seen, step)
         parameters = inspect.signature(self.prepare_inputs_for_generation).parameters
         extra: dict[str, Any] = {}
         if "next_sequence_length" in parameters:
@@ -154,9 +156,20 @@ class GenerationInputs:
             extra["is_first_iteration"] = step == 0
         takes = self._model_arguments()
         if "cache_position" in takes | set(parameters):
-            extra["cache_position"] = Tensor(np.arange(seen if unseen is not None else 0, ids.shape[1]))
+            number = ids.shape[1] if unseen is None else unseen
+            extra["cache_position"] = Tensor(np.arange(seen, seen + number))
         arguments = dict(self.prepare_inputs_for_generation(ids, **state, **extra))
         return {name: value for name, value in arguments.items() if name in takes or self._passes_on(name)}
+
+    def _unseen(self, ids: Tensor, state: dict[str, Any], seen: int, step: int) -> int | None:
+        """How many ids, from the end, the model has not seen; None for all."""
+        if not seen:
+            return None
+        if step:
+            return 1
+        # A cache from an earlier call: the mask is of everything, so it tells whether the ids are.
+        mask = state.get("decoder_attention_mask" if self._has_encoder() else "attention_mask")
+        return ids.shape[1] - seen if mask is None or mask.shape[1] == ids.shape[1] else None
 
     def _passes_on(self, name: str) -> bool:
         """Whether the model takes an argument that it does not name; options of `generate` need not reach it."""

@@ -227,6 +227,42 @@ def test_older_models_use_their_cache() -> None:
     assert cached.asnumpy().tolist() == plain.asnumpy().tolist() == both(max_new_tokens=6)[0].tolist()
 
 
+class Cached(Toy):
+    """The same with the cache of transformers 5."""
+
+    calls: list[tuple[int, ...]]
+
+    def construct(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Any = None, cache: Any = None, position_ids: Any = None, **kwargs: Any
+    ) -> Any:
+        self.calls.append((input_ids.shape[1], *(() if position_ids is None else position_ids[0].tolist())))
+        keys = self.embed[input_ids].expand_dims(1)
+        if cache is not None:
+            keys = cache.update(keys, keys, 0)[0]
+        mask = ops.ones(keys.shape[:1] + keys.shape[2:3]) if attention_mask is None else attention_mask
+        total = (keys[:, 0] * mask.expand_dims(-1)).cumsum(1) / ops.clamp(mask.cumsum(1), 1, None).expand_dims(-1)
+        return CausalLMOutputWithPast(logits=ops.matmul(total, self.head)[:, -input_ids.shape[1] :], cache=cache)
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_a_cache_is_continued(name: str) -> None:
+    """All ids with the cache of the first of them, or, with a mask of everything, the new ones alone."""
+    model = Cached(Config(eos_token_id=None))
+    model.calls = []
+    prompt = Tensor(PROMPT[1:])
+    first = model.generate(prompt, max_new_tokens=3, return_dict_in_generate=True)
+    assert model.calls == [(5, 0, 1, 2, 3, 4), (1, 5), (1, 6)] and first.cache.get_seq_length() == 7
+    whole = model.generate(prompt, max_new_tokens=6)
+    model.calls = []
+    rest = model.generate(first.sequences, max_new_tokens=3, **{name: first.cache})
+    assert model.calls == [(1, 7), (1, 8), (1, 9)]
+    assert rest.asnumpy().tolist() == whole.asnumpy().tolist()
+    cache = model.generate(prompt, max_new_tokens=3, return_dict_in_generate=True).cache
+    mask = Tensor(np.ones((1, 8), np.int64))
+    new = model.generate(first.sequences[:, 7:], max_new_tokens=3, attention_mask=mask, **{name: cache})
+    assert new.asnumpy().tolist() == whole[:, 7:].asnumpy().tolist()
+
+
 class Even(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         odd = ops.arange(scores.shape[-1]) % 2 == 1
