@@ -51,6 +51,9 @@ class Trainer(TrainerOptimizers, TrainerMetrics, TrainerSteps):
         ValueError: arguments that need something that was not given.
     """
 
+    is_deepspeed_enabled = is_fsdp_enabled = is_model_parallel = False
+    """Asked by subclasses."""
+
     def __init__(
         self,
         model: Any = None,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor, _no_grad, ops
 
-from .hf_results import Batches, EvalLoopOutput, EvalPrediction, PredictionOutput, batch_size_of, mapped, plain_numbers
+from .hf_results import Batches, EvalLoopOutput, EvalPrediction, PredictionOutput, batch_size_of, plain_numbers
 from .hf_trainer_data import TrainerData, has_length
 from .schedulers_plateau import ReduceLROnPlateau
 
@@ -137,7 +137,6 @@ class TrainerEvaluation(TrainerData):
             logits: Any = tuple(value for key, value in outputs.items() if key not in left_out)
         else:
             logits = outputs[1:] if with_loss else outputs
-        logits = mapped(lambda tensor: tensor, logits)
         return loss, logits[0] if len(logits) == 1 else logits, labels
 
     def compute_loss_context_manager(self) -> contextlib.AbstractContextManager[Any]:
