@@ -69,7 +69,7 @@ class TrainerEvaluation(TrainerData):
         """Go through a loader; the losses count by samples, predictions and labels are padded to one width."""
         args = self.args
         loss_only = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
-        self.model.set_train(False)
+        switch_mode(self.model, False)
         self.callback_handler.eval_dataloader = dataloader
         batch_size, seen = args.eval_batch_size, 0
         losses, (predictions, labels, inputs) = Batches(), (Batches(args.eval_do_concat_batches) for _ in range(3))
@@ -186,6 +186,14 @@ class TrainerEvaluation(TrainerData):
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
         raise NotImplementedError
+
+
+def switch_mode(model: Any, training: bool) -> None:
+    """Training or evaluation mode; a module may have a `train` of its own."""
+    if hasattr(model, "train"):
+        model.train(training)
+    else:
+        model.set_train(training)
 
 
 def speed_metrics(

@@ -13,6 +13,7 @@ from .causal_lm_names import CAUSAL_LM_CLASSES
 from .distributed import default_group
 from .gradients import total_norm
 from .hf_trainer_checkpoints import TrainerCheckpoints
+from .hf_trainer_evaluation import switch_mode
 from .hf_trainer_optimizers import named_parameters
 from .label_smoother import LabelSmoother
 from .object_collectives import objects_of_ranks
@@ -38,7 +39,7 @@ class TrainerSteps(TrainerCheckpoints):
 
     def training_step(self, model: nn.Cell, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Add the gradients of a batch to `.grad`; its share of the loss of the update."""
-        model.set_train(True)
+        switch_mode(model, True)
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)

@@ -369,6 +369,21 @@ def test_metrics_are_printed_and_written_as_in_transformers(tmp_path: Path, caps
     assert printed[2:] == printed[:2]
 
 
+def test_a_train_method_of_the_model_is_called(tmp_path: Path) -> None:
+    class Frozen(Model):
+        modes: list[bool] = []
+
+        def train(self, mode: bool = True) -> Any:
+            self.modes.append(mode)
+            return super().train(mode)
+
+    trainer = ours(tmp_path, max_steps=1, eval_strategy="steps", eval_steps=1)
+    trainer.model = trainer.model_wrapped = Frozen()
+    Frozen.modes.clear()
+    trainer.train()
+    assert Frozen.modes == [True, False]
+
+
 def test_what_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="model_init"):
         Trainer(args=TrainingArguments(str(tmp_path)))
