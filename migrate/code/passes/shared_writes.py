@@ -98,6 +98,8 @@ class SharedWrites(Pass):
         if isinstance(original, cst.Assign) and original.value in self._copied:
             assert isinstance(updated, cst.Assign)
             return updated.with_changes(value=cst.Call(cst.Attribute(updated.value, cst.Name("copy"))))
+        if isinstance(original, cst.AugAssign) and isinstance(original.target, cst.Name):
+            self._ask(original, original.target)
         if original not in self._writes:
             return None
         written = self._written(original)
@@ -135,6 +137,14 @@ class SharedWrites(Pass):
         self._report_parts(original, target, target.value, flow)
         assert isinstance(updated.target, cst.Name)
         return write_into(updated.target, _value(updated)).with_changes(semicolon=updated.semicolon)
+
+    def _ask(self, node: cst.AugAssign, name: cst.Name) -> None:
+        """`for p in params: p -= step`: if these are tensors, torch changes them where they are kept."""
+        if not self.context.uses_torch or self.context.type_of(name).is_known:
+            return
+        flow = self._flows.of(node)
+        if flow.knows(node) and flow.shared(name.value, node).held:
+            self.context.report("M120", node, f"{code_of(node)}: is {name.value} a tensor?")
 
     def _callers_keep(self, node: cst.AugAssign, parameter: str) -> bool | None:
         scope = self._flows.scope(node)
