@@ -15,6 +15,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from .dtypes import finfo
+from .graph import in_graph
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -118,7 +119,13 @@ def _padded(values: Tensor, length: int, value: int) -> Tensor:
 
 
 def find_packed_sequence_indices(position_ids: Tensor) -> Tensor | None:
-    """Numbers of the sequences in a row: a new one begins where positions do not go up by one; None for only one."""
+    """Numbers of the sequences in a row: a new one begins where positions do not go up by one; None for only one.
+
+    Inside `ms.jit` the values are not known, so there the numbers always come.
+    """
+    if in_graph():  # @jit.cond: True
+        steps = ops.cat((ops.ones_like(position_ids[:, :1]), position_ids[:, 1:] - position_ids[:, :-1]), -1)
+        return (steps != 1).astype(ms.int32).cumsum(-1)
     positions = position_ids.asnumpy()
     steps = np.diff(positions, axis=-1, prepend=positions[:, :1] - 1)
     numbers = np.cumsum(steps != 1, axis=-1)
@@ -143,7 +150,7 @@ def sdpa_mask(
     local = local_size is not None and kv_length >= local_size
     if allow_is_causal_skip and not local and _causal_says_it(padding, q_length, kv_length, q_offset, kv_offset):
         return None
-    if allow_is_bidirectional_skip and not local and (padding is None or bool(padding.asnumpy().all())):
+    if allow_is_bidirectional_skip and not local and (padding is None or _all(padding)):
         return None
     if padding is not None:
         mask_function = and_masks(mask_function, padding_mask_function(padding))
@@ -154,8 +161,17 @@ def sdpa_mask(
     return ops.broadcast_to(mask, (batch_size, mask.shape[1], q_length, kv_length))
 
 
+def _all(padding: Tensor) -> bool:
+    """Whether everything takes part; inside `ms.jit`, where values are not known, that is never certain."""
+    if in_graph():  # @jit.cond: True
+        return False
+    return bool(padding.asnumpy().all())
+
+
 def _causal_says_it(padding: Tensor | None, q_length: int, kv_length: int, q_offset: int, kv_offset: int) -> bool:
     """Whether `is_causal` of the kernel, off for a single query, means the causal mask with this padding."""
+    if padding is not None and in_graph():  # @jit.cond: True
+        return False
     allowed = None if padding is None else padding.asnumpy().astype(bool)
     if allowed is not None and allowed.shape[-1] > kv_length:
         allowed = allowed[:, kv_offset : kv_offset + kv_length]

@@ -101,6 +101,24 @@ def test_attention_without_masks() -> None:
     assert found is not None and (found.asnumpy() == PADDED).all()
 
 
+def test_masks_in_graphs() -> None:
+    """Values are not known there, so that a mask comes where eager code does without."""
+    eager, sdpa = configuration("eager"), configuration("sdpa")
+    embeds, mask = ms.Tensor(np.zeros((2, 7, 12), np.float32)), ms.Tensor(PADDED)
+
+    def packed(x: ms.Tensor, position_ids: ms.Tensor) -> Any:
+        return attention_masks.create_causal_mask(eager, x, None, None, position_ids)
+
+    def padded(x: ms.Tensor, padding: ms.Tensor) -> Any:
+        return attention_masks.create_causal_mask(sdpa, x, padding)
+
+    for function, given in ((packed, ms.Tensor(PACKED)), (packed, ms.ops.arange(7)[None]), (padded, mask)):
+        np.testing.assert_array_equal(ms.jit(function)(embeds, given).asnumpy(), function(embeds, given).asnumpy())
+    assert padded(embeds, ms.ops.ones_like(mask)) is None
+    everything = ms.jit(padded)(embeds, ms.ops.ones_like(mask)).asnumpy()
+    np.testing.assert_array_equal(everything[:, 0], np.broadcast_to(np.tril(np.ones((7, 7), bool)), (2, 7, 7)))
+
+
 def test_kernels_are_refused() -> None:
     with pytest.raises(NotImplementedError, match="flash_attention_2"):
         attention_masks.create_causal_mask(
