@@ -122,6 +122,12 @@ CODES: dict[str, Code] = {
         "base class of unknown origin",
         LineStatus.UNKNOWN,
     ),
+    "M203": Code(
+        Severity.WARNING,
+        "MindSpore's Cell uses a member of this name itself; torch's Module does not have it.",
+        "Give the method or attribute of the class another name.",
+        "name of a member of Cell",
+    ),
     # in-place
     "M301": Code(
         Severity.WARNING,

@@ -11,6 +11,18 @@ from migrate.code.passes.base import Pass
 FUNCTION = "torch.autograd.Function"
 
 
+_CELL_MEMBERS = frozenset(
+    {
+        "add_flags", "bprop", "cast_inputs", "cells", "cells_and_names", "cls_name", "compile_cache", "compile_phase",
+        "compiled", "construct", "exist_names", "exist_objs", "get_inputs", "get_parameters", "get_scope", "has_bprop",
+        "insert_child_to_cell", "insert_param_to_cell", "mixed_precision_type", "name_cells", "offload", "param_prefix",
+        "parameters_and_names", "parameters_dict", "phase", "phase_cache", "recompute", "run_construct", "set_grad",
+        "set_inputs", "set_train", "shard", "to_float", "trainable_params", "untrainable_params",
+    }
+)  # fmt: skip
+"""Members that MindSpore's Cell calls or sets itself and torch's Module lacks; measured by giving them other values."""
+
+
 class Cells(Pass):
     """Classes that descend from `torch.nn.Module`, and the places that call their `forward` by name."""
 
@@ -31,12 +43,18 @@ class Cells(Pass):
         lineage = self.context.symbols.lineage(name)
         info = self.context.symbols.classes[name]
         if self.context.symbols.is_module(name):
+            self._collisions(node, name)
             if "forward" in info.methods:
                 self._methods.add(info.methods["forward"].node)
         elif FUNCTION in lineage:
             return  # MindSpore's has static `forward` and `backward` too
         elif "forward" in info.methods and any(base == "" for base in info.bases):
             self.context.report("M202", node, f"{node.name.value} has forward() and a base that cannot be resolved")
+
+    def _collisions(self, node: cst.ClassDef, name: str) -> None:
+        set_here = {attribute for owner, attribute in self.context.analysis.facts.attributes if owner == name}
+        for member in sorted((set_here | set(self.context.symbols.classes[name].methods)) & _CELL_MEMBERS):
+            self.context.report("M203", node, f"{node.name.value}.{member} is the name of something of a Cell")
 
     def function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef | None:
         if original in self._methods:
