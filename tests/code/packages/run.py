@@ -45,6 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     packages = [read_package(known[name]) for name in options.names or known]
     build: Path = options.build.absolute()
     path = [dependencies(packages, build)]
+    for package in packages:
+        fetch(package, build)  # before they run side by side: several may come out of one download
     # Processes, because a run sets variables of its environment.
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         results = list(pool.map(_timed, packages, repeat(build), repeat(path)))
