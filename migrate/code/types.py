@@ -132,7 +132,7 @@ def join(left: Type | None, right: Type | None) -> Type | None:
 
 
 def either(left: Type | None, right: Type | None) -> Type | None:
-    """The type of an annotation `left | right`; of a tensor or a tuple of them: a container whose leaves are tensors."""
+    """The type of an annotation `left | right`; of a tensor or a tuple of them: a container with tensors as leaves."""
     found = join(left, right)
     if found != UNKNOWN or left is None or right is None:
         return found
