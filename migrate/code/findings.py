@@ -170,7 +170,7 @@ CODES: dict[str, Code] = {
     "M402": Code(
         Severity.NOTE,
         "The gradients are computed by a function made once, which runs eagerly until a compared run allows a graph.",
-        "Nothing to do. To compile it, name a program in the recipes of --modules (docs/code.md, Compiled steps).",
+        "Nothing to do. To compile it, name a program in the recipes of --modules (docs/compiled-steps.md).",
         "gradients by a function",
     ),
     "M403": Code(

@@ -66,7 +66,7 @@ def read_programs(path: Path) -> list[Program]:
     if entries is None:
         return []
     if not isinstance(entries, list):
-        raise UserError(f"{path}: expected a list under `programs`; see docs/code.md")
+        raise UserError(f"{path}: expected a list under `programs`; see docs/compiled-steps.md")
     return [_program(entry, f"{path}: programs[{i}]") for i, entry in enumerate(entries)]
 
 
