@@ -82,7 +82,7 @@ def code(
     ] = None,
     torch_python: Annotated[str | None, typer.Option(help="Python that has PyTorch, for --modules.")] = None,
     shard: Annotated[
-        str | None, typer.Option(help="Cut layers over tensor parallel ranks: auto, or a plan file; see docs/sharding.md.")
+        str | None, typer.Option(help="Cut layers over ranks: auto, or a plan file; see docs/sharding.md.")
     ] = None,
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Also apply rules that may change what the program computes.")

@@ -296,6 +296,8 @@ def _compile_steps(report: Report, work: _Work, programs: list[Program], out: Pa
     steps = judged(_steps(work), compare_steps(out, programs, _steps(work), track=track))
     report.facts["execution"] = as_facts(steps)
     compiled = [step for step in steps if step.mode == COMPILED]
+    places = {(step.file, step.line) for step in compiled}
+    report.findings[:] = [f for f in report.findings if f.code != "M402" or (f.file, f.line) not in places]
     for source in work.changed:
         if mine := [step.function_line for step in compiled if step.file == str(source.path)]:
             text = switched_on(work.texts[source.path].decode(source.encoding), mine)

@@ -78,6 +78,10 @@ def test_the_sample_agrees_in_every_stage(tmp_path: Path) -> None:
         assert stages[name].verdict is Verdict.PASS, stages[name].message
         assert stages[name].message.startswith("build, weights, forward, gradients, training")
     assert report.exit_code == 0
+    # The training step was run eagerly and as a graph, agreed, and is switched to the graph.
+    assert stages["training steps as graphs"].verdict is Verdict.PASS
+    assert not report.findings
+    assert "backward_of(compute_loss, model, compiled=True)" in (tmp_path / "out" / "train.py").read_text()
     table = read_table(tmp_path / "out" / FILE)
     whole = {t["name"]: t for t in next(m for m in table["modules"] if m["name"] == "whole model")["tensors"]}
     assert whole["blocks.1.attn.k_proj.weight"]["shape"] == [24, 48] and whole["norm.weight"]["same_as"] is None
