@@ -98,11 +98,19 @@ def convert_file(
             [finding("M102", message, file=path)],
             Counts(),
             frozenset(),
-            compiles=not isinstance(error, SyntaxError),
+            compiles=_is_valid(file.tree.code, path),
             lines=unread_lines(file.source.text, "M102"),
         )
     lines = context.lines.lines(file.line)
     return Converted(text, context.findings, context.counts, finished.helpers, finished.needs, lines=lines)
+
+
+def _is_valid(text: str, path: str) -> bool:
+    try:
+        compile(text, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):  # the latter for zero bytes, before Python 3.11.4
+        return False
+    return True
 
 
 __all__ = ["PASSES", "Converted", "convert_file"]

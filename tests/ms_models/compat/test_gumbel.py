@@ -21,5 +21,6 @@ def test_hard_samples_are_one_hot_and_have_the_gradient_of_soft_ones() -> None:
         results[hard] = value, gradient
     soft, hard_one = results[False], results[True]
     np.testing.assert_allclose(hard_one[0], np.eye(5)[soft[0].argmax(1)], atol=1e-6)  # 1 - s + s in float32
-    np.testing.assert_allclose(hard_one[1], soft[1], rtol=1e-6)
+    # In float32, where terms of up to 29 cancel.
+    np.testing.assert_allclose(hard_one[1], soft[1], rtol=1e-6, atol=2e-6)
     assert np.abs(soft[1]).max() > 0.1
