@@ -30,7 +30,7 @@ from .hf_results import joined, mapped, padded
 from .object_collectives import objects_of_ranks
 from .optimizer import Optimizer
 from .scheduler import LRScheduler
-from .tape import backward
+from .tape import backward, record
 
 
 class Accelerator:
@@ -129,6 +129,7 @@ class Accelerator:
     # -- what takes part
     def prepare(self, *objects: Any, device_placement: Any = None) -> Any:
         """Models, optimizers, loaders and schedules made ready for all ranks, in the order in which they were given."""
+        record()
         ready = tuple(self._prepared(item) for item in objects)
         return ready[0] if len(ready) == 1 else ready
 

@@ -40,6 +40,7 @@ from .hf_trainer_steps import TrainerSteps
 from .hf_training_plan import TrainingPlan
 from .label_smoother import LabelSmoother
 from .model_losses import LOSS_MAPPING, ForCausalLMLoss
+from .tape import record
 from .training_arguments import TrainingArguments
 
 
@@ -244,6 +245,7 @@ class Trainer(TrainerOptimizers, TrainerMetrics, TrainerSteps):
                 if step % every == 0:
                     self.control = self._event("on_step_begin")
                 local = number < len(group) - 1
+                record()  # a callback or a metric may have used a gradient function
                 with self.accelerator.no_sync(model) if local else contextlib.nullcontext():
                     self._add_loss(self.training_step(model, inputs, items))
                 if updates:

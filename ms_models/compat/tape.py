@@ -18,7 +18,13 @@ from mindspore import Parameter, Tensor, ops
 from mindspore._c_expression import run_backward
 from mindspore.graph.api import _pynative_executor
 
-_pynative_executor.set_grad_flag(True)
+
+def record() -> None:
+    """Switch the recording on again: MindSpore's own gradient functions (`ms.grad`) leave it off."""
+    _pynative_executor.set_grad_flag(True)
+
+
+record()
 _parameters: WeakValueDictionary[int, Parameter] = WeakValueDictionary()
 """Parameters that took part in a backward pass, by the number of their node."""
 
@@ -55,7 +61,7 @@ def backward(
         parameters = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     keep = create_graph if retain_graph is None else retain_graph
     found = run_backward((loss,), (gradient,), keep, create_graph, tuple(parameters), True, accumulate_grad=False)
-    _pynative_executor.set_grad_flag(True)
+    record()
     for parameter, value in zip(parameters, found, strict=True):
         if value is None:
             continue

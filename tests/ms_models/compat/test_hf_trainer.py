@@ -207,6 +207,26 @@ def test_checkpoints_that_stay(tmp_path: Path) -> None:
         ours(tmp_path / "empty").train(resume_from_checkpoint=True)
 
 
+def test_gradient_functions_beside_the_training_do_no_harm(tmp_path: Path) -> None:
+    """MindSpore's own switch off the recording that `loss.backward()` needs."""
+
+    def differentiate() -> None:
+        ms.grad(lambda x: x * x)(Tensor(1.0))
+        assert not _pynative_executor.grad_flag()
+
+    class Differentiates(hf_callbacks.TrainerCallback):
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            differentiate()
+
+    differentiate()
+    trainer = ours(tmp_path, callbacks=[Differentiates()], max_steps=3)
+    trainer.train()
+    assert trainer.state.global_step == 3
+    differentiate()
+    Accelerator().prepare(Linear(FEATURES, CLASSES))
+    assert _pynative_executor.grad_flag()
+
+
 def test_a_loss_function_gets_the_number_of_labels(tmp_path: Path) -> None:
     seen: dict[str, list[float]] = {"torch": [], "mindspore": []}
 
