@@ -21,7 +21,7 @@ _FIELDS = {"name", "status", "drop", "when", *_TEXT_FIELDS}
 
 @dataclass(frozen=True)
 class Row:
-    """One overload of one torch name. Template rules: `docs/architecture.md` and `migrate/code/template.py`."""
+    """One overload of one torch name. Template rules: `docs/architecture.md` and `migrate/code/rows/template.py`."""
 
     name: str
     """Canonical qualified torch name, `torch.Tensor.view` for a tensor method."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from mappings.api import ApiTable, load_table
-from migrate.code.flow import FileTypes, infer
-from migrate.code.lines import Lines
-from migrate.code.nesting import DEEPEST, depth
+from migrate.code.inference.flow import FileTypes, infer
+from migrate.code.names.resolve import ModuleSymbols, Resolver, module_symbols
+from migrate.code.names.scopes import Scopes
+from migrate.code.names.symbols import Facts, Symbols, collect
 from migrate.code.project import Project, SourceFile
-from migrate.code.resolve import ModuleSymbols, Resolver, module_symbols
-from migrate.code.scopes import Scopes
-from migrate.code.symbols import Facts, Symbols, collect
+from migrate.code.trees.lines import Lines
+from migrate.code.trees.nesting import DEEPEST, depth
 from migrate.progress import Tracker, quiet
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from migrate.code.execution import COMPILED, Step, as_facts, find_steps, judged,
 from migrate.code.findings import finding
 from migrate.code.line_records import covered, unread_lines
 from migrate.code.migration_notes import migration_notes
-from migrate.code.nesting import deep_recursion
 from migrate.code.parallel import convert_files
 from migrate.code.project import SourceFile, load_project
 from migrate.code.shard.decide import Sharding, decide
 from migrate.code.shard.table import sharding_rows
+from migrate.code.trees.nesting import deep_recursion
 from migrate.code.verify.imports import import_modules
 from migrate.code.verify.modules import TOLERANCES, Outcome, compare_modules
 from migrate.code.verify.programs import Program, compare_steps, read_programs

@@ -8,8 +8,8 @@ import libcst as cst
 
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.context import FileContext, code_of
-from migrate.code.symbols import FunctionInfo
-from migrate.code.walk import walk
+from migrate.code.names.symbols import FunctionInfo
+from migrate.code.trees.walk import walk
 
 _READS = frozenset({"item", "tolist", "numpy"})
 _CONVERSIONS = frozenset({"builtins.float", "builtins.int", "builtins.bool"})

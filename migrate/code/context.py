@@ -9,9 +9,9 @@ import libcst as cst
 from mappings.api import Row
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.findings import CODES, finding
+from migrate.code.inference.types import Type
 from migrate.code.line_records import LineRecords
-from migrate.code.template import Expansion
-from migrate.code.types import Type
+from migrate.code.rows.template import Expansion
 from migrate.report import Finding, Severity
 
 _TODO = "# TODO(msmigrate:"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.context import Counts, FileContext
 from migrate.code.findings import finding
-from migrate.code.imports import finish_imports
 from migrate.code.line_records import unread_lines
+from migrate.code.names.imports import finish_imports
 from migrate.code.passes.base import Pass
 from migrate.code.passes.cells import Cells
 from migrate.code.passes.complex_products import ComplexProducts

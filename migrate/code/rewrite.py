@@ -11,11 +11,11 @@ import libcst as cst
 
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
-from migrate.code.walk import child_fields
+from migrate.code.trees.walk import child_fields
 
 
 def rewrite(context: FileContext, passes: list[Pass]) -> cst.Module:
-    """The file after all passes; names of MindSpore are spelled in full (`migrate.code.imports` shortens them)."""
+    """The file after all passes; names of MindSpore are spelled in full (`names.imports` shortens them)."""
     tree = _Rewriter(context, passes).node(context.file.tree)
     assert isinstance(tree, cst.Module)
     return tree
@@ -52,7 +52,7 @@ class _Kind:
 def _kind(node: type) -> _Kind:
     """By class, because `isinstance` on libcst's abstract classes is slow and would be asked millions of times."""
     hook = next((hook for hook, kinds in _ANSWERED.items() if issubclass(node, kinds)), None)
-    # Import statements are settled when everything else is known (`migrate.code.imports`).
+    # Import statements are settled when everything else is known (`migrate.code.names.imports`).
     is_import = issubclass(node, cst.Import | cst.ImportFrom)
     return _Kind(issubclass(node, _Statement), hook, () if is_import else child_fields(node))
 

@@ -13,8 +13,8 @@ import libcst as cst
 import pytest
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from migrate.code.lines import Lines
-from migrate.code.walk import walk
+from migrate.code.trees.lines import Lines
+from migrate.code.trees.walk import walk
 
 TEXT = """
 # a comment

@@ -14,8 +14,8 @@ import libcst as cst
 import pytest
 from libcst.metadata import MetadataWrapper, QualifiedName, QualifiedNameSource, ScopeProvider
 
-from migrate.code.scopes import Scopes, is_builtin
-from migrate.code.walk import walk
+from migrate.code.names.scopes import Scopes, is_builtin
+from migrate.code.trees.walk import walk
 
 TEXT = """
 import torch, torch.nn as nn, torch.nn.functional

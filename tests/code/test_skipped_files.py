@@ -10,8 +10,9 @@ from pathlib import Path
 import libcst as cst
 import pytest
 
-from migrate.code import analysis, convert_file, nesting
+from migrate.code import analysis, convert_file
 from migrate.code.command import convert
+from migrate.code.trees import nesting
 
 NET = "import torch\n\n\ndef f(x: torch.Tensor):\n    return torch.cat([x, x], dim=0)\n"
 LONG = "import torch\nx = " + " + ".join(["'a'"] * 900) + "\ny = torch.cat([x, x], dim=0)\n"

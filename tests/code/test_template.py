@@ -9,7 +9,7 @@ import pytest
 
 from mappings.api import ApiTable, load_table
 from mappings.api.row import parse_row
-from migrate.code.template import Expansion, Refusal, expand, expand_symbol, select
+from migrate.code.rows.template import Expansion, Refusal, expand, expand_symbol, select
 
 
 def expanded(signature: str, template: str, call: str, **fields: Any) -> str | Refusal:

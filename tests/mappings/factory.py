@@ -25,7 +25,7 @@ from opdb_pool import Pool
 
 from mappings.api import ApiTable, Row, Standing, load_table
 from mappings.api.evidence import EVIDENCE, OPDB_EVIDENCE, passing, read_evidence, row_key
-from migrate.code.template import Refusal, expand, expand_symbol
+from migrate.code.rows.template import Refusal, expand, expand_symbol
 
 Outcomes = dict[str, list[dict[str, Any]]]
 

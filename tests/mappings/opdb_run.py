@@ -20,7 +20,7 @@ from row_comparison import as_array, dtype_name
 from row_running import load_names
 
 from mappings.api import ApiTable, Row
-from migrate.code.template import Expansion, expand_symbol, select
+from migrate.code.rows.template import Expansion, expand_symbol, select
 
 # Both compute in float32 but sum in another order and use other polynomials for special functions. The bound has a part
 # relative to the element and one to the largest element of the tensor (16 units of 2^-23: rounding of a sum's terms).

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from mappings.api import ApiTable, Row
-from migrate.code.template import Expansion, expand, expand_symbol, select
+from migrate.code.rows.template import Expansion, expand, expand_symbol, select
 
 # Tables whose rows are members of an object: a case of `torch.Tensor.view` converts every `.view` in its source.
 OBJECTS = (

@@ -15,7 +15,7 @@ from row_conversion import is_member, torch_name
 from row_running import Case
 
 from mappings.api import Row
-from migrate.code.binding import Bound, bind
+from migrate.code.rows.binding import Bound, bind
 
 STYLES = ("positional", "keyword", "shuffled", "defaults omitted", "variables", "one sequence", "starred")
 _KINDS = inspect.Parameter

@@ -15,7 +15,7 @@ import pytest
 from mappings.api import Row, load_table
 from migrate.api.names import ASCEND_STANDING, describe, text
 from migrate.code.command import convert
-from migrate.code.template import Expansion, Refusal, expand
+from migrate.code.rows.template import Expansion, Refusal, expand
 
 ROWS = [row for row in load_table() if row.ascend is not None]
 PATHS = {"torch.Tensor": "x", "torch.nn.functional": "torch.nn.functional", "torch": "torch"}

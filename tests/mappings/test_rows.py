@@ -9,7 +9,7 @@ import pytest
 from row_cases import CASES, Entry, case_of, entries, judge
 
 from mappings.api import load_table
-from migrate.code.template import Refusal, expand, expand_symbol
+from migrate.code.rows.template import Refusal, expand, expand_symbol
 
 TABLE = load_table()
 ENTRIES = entries()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-from migrate.code.torch_packages import TORCH_PACKAGES
+from migrate.code.names.torch_packages import TORCH_PACKAGES
 
 MINDSPORE, NUMPY = "mindspore", "numpy"
 VERSIONS = {MINDSPORE: "==2.10.*", NUMPY: ">=1.26,<2"}

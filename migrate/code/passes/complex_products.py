@@ -7,7 +7,7 @@ import libcst.matchers as m
 
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
-from migrate.code.walk import walk
+from migrate.code.trees.walk import walk
 
 PRODUCT = "ms_compat.complex_views.product"
 _MAKERS = frozenset({"torch.view_as_complex", "torch.polar", "torch.complex"})

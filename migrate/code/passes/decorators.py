@@ -8,7 +8,7 @@ import libcst as cst
 
 from migrate.code.context import FileContext
 from migrate.code.passes.base import Pass
-from migrate.code.walk import walk
+from migrate.code.trees.walk import walk
 
 _PARTIAL = "functools.partial"
 

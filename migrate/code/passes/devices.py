@@ -9,7 +9,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from migrate.code.passes.base import Pass
-from migrate.code.template import Expansion, select
+from migrate.code.rows.template import Expansion, select
 
 MOVED = "ms_compat.transfer.moved"
 """Decides at run time where the type of the object or of the argument is not known."""

@@ -8,7 +8,7 @@ from mappings.api import Standing, known_names
 from migrate.code.context import code_of
 from migrate.code.passes.base import Pass
 from migrate.code.passes.names import as_value, missing
-from migrate.code.template import Expansion, Refusal
+from migrate.code.rows.template import Expansion, Refusal
 
 
 class Dynamic(Pass):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from migrate.code.names.resolve import dotted
 from migrate.code.passes.base import Pass
-from migrate.code.resolve import dotted
-from migrate.code.walk import walk
+from migrate.code.trees.walk import walk
 
 FUNCTIONS = frozenset(
     {"rearrange", "repeat", "reduce", "einsum", "pack", "unpack", "parse_shape", "asnumpy", "EinopsError"}

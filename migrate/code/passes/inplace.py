@@ -12,13 +12,13 @@ import libcst as cst
 import libcst.matchers as m
 
 from migrate.code.context import FileContext, code_of
-from migrate.code.passes.aliases import AliasScan
+from migrate.code.dataflow.aliases import AliasScan
+from migrate.code.dataflow.called import called_functions
+from migrate.code.dataflow.memory import write_into
+from migrate.code.dataflow.sharing import Flows
+from migrate.code.names.resolve import dotted
 from migrate.code.passes.base import Pass
-from migrate.code.passes.called import called_functions
-from migrate.code.passes.memory import write_into
-from migrate.code.passes.sharing import Flows
-from migrate.code.resolve import dotted
-from migrate.code.template import Expansion, select
+from migrate.code.rows.template import Expansion, select
 
 _OUT_OF_PLACE = {"zero_": "torch.zeros_like", "fill_": "torch.full_like"}
 

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import libcst as cst
 
-from migrate.code.binding import Refusal, bind
 from migrate.code.context import FileContext, code_of
 from migrate.code.passes.base import Pass
-from migrate.code.walk import walk
+from migrate.code.rows.binding import Refusal, bind
+from migrate.code.trees.walk import walk
 
 _FRESH_MODULES = frozenset(
     f"torch.nn.{name}"

@@ -8,7 +8,7 @@ from migrate.code.context import code_of
 from migrate.code.passes.base import Pass
 
 DROPPED = "_msmigrate_dropped_"
-"""Stands for a statement to be removed; `migrate.code.imports` removes it and keeps its comments."""
+"""Stands for a statement to be removed; `migrate.code.names.imports` removes it and keeps its comments."""
 
 
 class Leftovers(Pass):

@@ -14,12 +14,12 @@ import libcst as cst
 from mappings.api import Row, Standing, known_names
 from migrate.code.analysis import Analysis
 from migrate.code.context import FileContext, code_of
+from migrate.code.inference.types import Type
+from migrate.code.names.symbols import Symbols
 from migrate.code.passes.base import Pass
 from migrate.code.passes.names import missing
-from migrate.code.symbols import Symbols
-from migrate.code.template import Expansion, expand, select
-from migrate.code.types import Type
-from migrate.code.walk import walk
+from migrate.code.rows.template import Expansion, expand, select
+from migrate.code.trees.walk import walk
 
 _TENSOR, _MODULE = "torch.Tensor.", "torch.nn.Module."
 _PRIVATE = frozenset(

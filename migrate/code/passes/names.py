@@ -9,10 +9,10 @@ import libcst as cst
 
 from mappings.api import ApiTable, Row, Standing
 from migrate.code.context import FileContext
+from migrate.code.inference.types import Type
+from migrate.code.inference.unpacking import select_unpacked
 from migrate.code.passes.base import Pass
-from migrate.code.template import Expansion, Refusal, expand, expand_symbol, select
-from migrate.code.types import Type
-from migrate.code.unpacking import select_unpacked
+from migrate.code.rows.template import Expansion, Refusal, expand, expand_symbol, select
 
 _PARTIAL = "functools.partial"
 _MAPPING_METHODS = ("items", "keys", "values", "get", "pop", "update")

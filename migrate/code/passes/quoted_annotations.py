@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from migrate.code.annotations import unquoted
+from migrate.code.inference.annotations import unquoted
+from migrate.code.names.resolve import dotted
 from migrate.code.passes.base import Pass
 from migrate.code.passes.names import as_value
-from migrate.code.resolve import dotted
-from migrate.code.template import Expansion
-from migrate.code.walk import walk
+from migrate.code.rows.template import Expansion
+from migrate.code.trees.walk import walk
 
 
 class QuotedAnnotations(Pass):

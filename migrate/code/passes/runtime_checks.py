@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from migrate.code.binding import bind
 from migrate.code.context import FileContext, code_of
-from migrate.code.evidence import PLAIN_METHODS
+from migrate.code.inference.evidence import PLAIN_METHODS
+from migrate.code.names.resolve import dotted
 from migrate.code.passes.base import Pass
-from migrate.code.resolve import dotted
-from migrate.code.template import Expansion, Refusal, select
-from migrate.code.walk import walk
+from migrate.code.rows.binding import bind
+from migrate.code.rows.template import Expansion, Refusal, select
+from migrate.code.trees.walk import walk
 
 TENSOR = "mindspore.Tensor"
 TENSOR_OR_CELL = "(mindspore.Tensor, mindspore.nn.Cell)"

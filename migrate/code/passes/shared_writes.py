@@ -13,13 +13,13 @@ from __future__ import annotations
 import libcst as cst
 import libcst.matchers as m
 
-from migrate.code.binding import is_literal
 from migrate.code.context import FileContext, code_of
+from migrate.code.dataflow.callers import callers_of
+from migrate.code.dataflow.memory import DETACHED, HELD, are_apart, is_picked, roots, write_into
+from migrate.code.dataflow.sharing import Flows, ScopeFlow
 from migrate.code.passes.base import Pass
-from migrate.code.passes.callers import callers_of
-from migrate.code.passes.memory import DETACHED, HELD, are_apart, is_picked, roots, write_into
-from migrate.code.passes.sharing import Flows, ScopeFlow
-from migrate.code.walk import walk
+from migrate.code.rows.binding import is_literal
+from migrate.code.trees.walk import walk
 
 _OPERATORS: dict[type[cst.BaseAugOp], cst.BaseBinaryOp] = {
     cst.AddAssign: cst.Add(),

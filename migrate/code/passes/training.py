@@ -24,9 +24,8 @@ import libcst as cst
 
 from migrate.code.compilable import obstacle
 from migrate.code.context import FileContext, code_of
-from migrate.code.execution import STAYS_EAGER
-from migrate.code.passes import dataflow
-from migrate.code.passes.backward_plan import (
+from migrate.code.dataflow import dataflow
+from migrate.code.dataflow.backward_plan import (
     Block,
     Plan,
     Refused,
@@ -35,6 +34,7 @@ from migrate.code.passes.backward_plan import (
     loss_statements,
     make_plan,
 )
+from migrate.code.execution import STAYS_EAGER
 from migrate.code.passes.base import Pass
 
 BACKWARD_OF = "ms_compat.backward.backward_of"

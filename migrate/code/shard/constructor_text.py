@@ -7,7 +7,7 @@ import libcst as cst
 from migrate.code.context import code_of
 from migrate.code.shard.layers import ClassLayers, LayerInfo, assignments
 from migrate.code.shard.record import Term
-from migrate.code.walk import walk
+from migrate.code.trees.walk import walk
 
 MAX_STEPS = 12
 

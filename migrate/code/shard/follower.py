@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from migrate.code.context import code_of
-from migrate.code.resolve import Resolver
+from migrate.code.names.resolve import Resolver
 from migrate.code.shard.layers import ClassLayers, Inventory
 from migrate.code.shard.record import Record, Term
 from migrate.code.shard.sizes import Size

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from migrate.code.analysis import Analysis, FileAnalysis
+from migrate.code.names.symbols import ClassInfo, FunctionInfo
 from migrate.code.shard.values import LayerRef
-from migrate.code.symbols import ClassInfo, FunctionInfo
-from migrate.code.walk import walk
+from migrate.code.trees.walk import walk
 
 LINEAR, EMBEDDING = "torch.nn.Linear", "torch.nn.Embedding"
 EMBEDDING_SETTERS = ("set_input_embeddings", "set_output_embeddings")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
+from migrate.code.names.symbols import FunctionInfo
 from migrate.code.shard.sizes import Size, named, unknown
-from migrate.code.symbols import FunctionInfo
 
 
 @dataclass(frozen=True)

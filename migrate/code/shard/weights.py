@@ -11,7 +11,7 @@ from migrate.code.analysis import FileAnalysis
 from migrate.code.context import code_of
 from migrate.code.shard.layers import Inventory
 from migrate.code.shard.values import LayerRef
-from migrate.code.walk import children
+from migrate.code.trees.walk import children
 
 _HARMLESS = frozenset({"in_features", "out_features", "num_embeddings", "embedding_dim", "reset_parameters"})
 _EMBEDDING_METHODS = frozenset(

@@ -13,9 +13,9 @@ import libcst as cst
 
 from migrate.code.analysis import Analysis
 from migrate.code.context import code_of
-from migrate.code.resolve import dotted
-from migrate.code.symbols import FunctionInfo
-from migrate.code.walk import walk
+from migrate.code.names.resolve import dotted
+from migrate.code.names.symbols import FunctionInfo
+from migrate.code.trees.walk import walk
 from migrate.code.weights_table.contents import Contents
 from migrate.code.weights_table.symbolic import Scope, UnknownError
 from migrate.code.weights_table.values import Values, range_count

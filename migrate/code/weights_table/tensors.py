@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from migrate.code.resolve import Resolver
+from migrate.code.names.resolve import Resolver
 from migrate.code.weights_table.symbolic import Scope, UnknownError, text
 
 _BY_SIZE = frozenset(f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn"))

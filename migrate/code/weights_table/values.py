@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import libcst as cst
 
 from migrate.code.analysis import Analysis, FileAnalysis
-from migrate.code.binding import Refusal, bind
 from migrate.code.context import code_of
-from migrate.code.resolve import dotted
-from migrate.code.walk import walk
+from migrate.code.names.resolve import dotted
+from migrate.code.rows.binding import Refusal, bind
+from migrate.code.trees.walk import walk
 from migrate.code.weights_table.contents import Contents, Tensor
 from migrate.code.weights_table.leaves import EMPTY, LEAVES, Leaf
 from migrate.code.weights_table.symbolic import Scope, UnknownError, text, truth

@@ -10,9 +10,9 @@ import libcst as cst
 
 from mappings.api import ApiTable
 from mappings.transformers import load_transformers
-from migrate.code.resolve import Resolver
-from migrate.code.types import Type, join
-from migrate.code.walk import children, walk
+from migrate.code.inference.types import Type, join
+from migrate.code.names.resolve import Resolver
+from migrate.code.trees.walk import children, walk
 
 MODULE = "torch.nn.Module"
 _CATEGORY_BASES = {

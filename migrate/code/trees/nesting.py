@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import libcst as cst
 
-from migrate.code.walk import children
+from migrate.code.trees.walk import children
 
 FRAMES = 10_000
 """A sum of a thousand terms is nested a thousand deep, and the passes need a few frames for each level."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from migrate.code.context import FileContext
-from migrate.code.passes.memory import HELD, roots
-from migrate.code.walk import children, walk
+from migrate.code.dataflow.memory import HELD, roots
+from migrate.code.trees.walk import children, walk
 
 _ADDING = frozenset({"append", "appendleft", "insert", "extend", "add", "setdefault", "put"})
 _SCOPES = (cst.FunctionDef, cst.Lambda, cst.ClassDef)

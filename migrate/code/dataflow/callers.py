@@ -8,11 +8,11 @@ import libcst as cst
 
 from migrate.code.analysis import Analysis
 from migrate.code.context import FileContext
-from migrate.code.passes.called import argument, called_functions
-from migrate.code.passes.memory import HELD, roots
-from migrate.code.passes.sharing import ScopeFlow
-from migrate.code.symbols import FunctionInfo, Symbols
-from migrate.code.walk import children
+from migrate.code.dataflow.called import argument, called_functions
+from migrate.code.dataflow.memory import HELD, roots
+from migrate.code.dataflow.sharing import ScopeFlow
+from migrate.code.names.symbols import FunctionInfo, Symbols
+from migrate.code.trees.walk import children
 
 
 class Callers:

@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from migrate.code.annotations import Annotations
-from migrate.code.infer_calls import CallInference, Env
-from migrate.code.library_types import attribute_type, is_output
-from migrate.code.resolve import Resolver, dotted
-from migrate.code.symbols import MODULE, Facts, Symbols
-from migrate.code.types import (
+from migrate.code.inference.annotations import Annotations
+from migrate.code.inference.infer_calls import CallInference, Env
+from migrate.code.inference.library_types import attribute_type, is_output
+from migrate.code.inference.types import (
     DEVICE,
     DTYPE,
     NONE,
@@ -31,6 +29,8 @@ from migrate.code.types import (
     list_of,
     tuple_of,
 )
+from migrate.code.names.resolve import Resolver, dotted
+from migrate.code.names.symbols import MODULE, Facts, Symbols
 
 _TENSOR_ATTRIBUTES = {
     "shape": SHAPE, "dtype": DTYPE, "device": DEVICE, "ndim": NUMBER, "is_cuda": NUMBER, "requires_grad": NUMBER,

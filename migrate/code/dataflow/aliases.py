@@ -6,7 +6,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from migrate.code.context import FileContext
-from migrate.code.walk import children, walk
+from migrate.code.trees.walk import children, walk
 
 _VIEWS = frozenset(
     {

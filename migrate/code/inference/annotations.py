@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from migrate.code.library_types import is_class, is_output
-from migrate.code.resolve import Resolver, dotted
-from migrate.code.symbols import Symbols
-from migrate.code.types import (
+from migrate.code.inference.library_types import is_class, is_output
+from migrate.code.inference.types import (
     DEVICE,
     DTYPE,
     NONE,
@@ -23,6 +21,8 @@ from migrate.code.types import (
     list_of,
     tuple_of,
 )
+from migrate.code.names.resolve import Resolver, dotted
+from migrate.code.names.symbols import Symbols
 
 _LIST_ANNOTATIONS = {"builtins.list", "typing.List", "typing.Sequence", "typing.Iterable", "typing.Iterator",
                      "collections.abc.Sequence", "collections.abc.Iterable", "collections.abc.Iterator"}  # fmt: skip

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from migrate.code.context import FileContext, code_of
-from migrate.code.passes.called import argument, called_functions
-from migrate.code.symbols import FunctionInfo
-from migrate.code.walk import walk
+from migrate.code.dataflow.called import argument, called_functions
+from migrate.code.names.symbols import FunctionInfo
+from migrate.code.trees.walk import walk
 
 VIEWS = frozenset(
     {

@@ -9,8 +9,8 @@ import libcst as cst
 import libcst.matchers as m
 
 from migrate.code.context import FileContext, code_of
-from migrate.code.passes import dataflow
-from migrate.code.passes.modules_used import ModulesUsed
+from migrate.code.dataflow import dataflow
+from migrate.code.dataflow.modules_used import ModulesUsed
 
 Block = cst.IndentedBlock | cst.Module
 Scope = cst.FunctionDef | cst.Module

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mappings.transformers import Entry, load_transformers
-from migrate.code.symbols import Symbols
-from migrate.code.types import TENSOR, TENSORS, UNKNOWN, VALUE, Type, from_returns, instance, list_of
+from migrate.code.inference.types import TENSOR, TENSORS, UNKNOWN, VALUE, Type, from_returns, instance, list_of
+from migrate.code.names.symbols import Symbols
 
 _CLASSES = ("module", "output", "config")
 _CONTAINER_METHODS = frozenset(dir(dict)) | {"to_tuple"}

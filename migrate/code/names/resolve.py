@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from migrate.code.names.scopes import Scopes, is_builtin
 from migrate.code.project import Project, SourceFile
-from migrate.code.scopes import Scopes, is_builtin
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from migrate.code.context import FileContext
-from migrate.code.symbols import FunctionInfo
+from migrate.code.names.symbols import FunctionInfo
 
 
 def called_functions(context: FileContext, node: cst.Call) -> list[FunctionInfo]:

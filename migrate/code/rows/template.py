@@ -22,8 +22,8 @@ from functools import lru_cache
 import libcst as cst
 
 from mappings.api import ApiTable, Row
-from migrate.code.binding import Bound, Refusal, bind, is_literal
-from migrate.code.walk import has_comments
+from migrate.code.rows.binding import Bound, Refusal, bind, is_literal
+from migrate.code.trees.walk import has_comments
 
 __all__ = ["ALIASES", "Expansion", "Refusal", "expand", "expand_symbol", "is_literal", "select"]
 

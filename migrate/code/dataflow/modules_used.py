@@ -5,8 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from migrate.code.context import FileContext
-from migrate.code.resolve import dotted
-from migrate.code.types import Type
+from migrate.code.inference.types import Type
+from migrate.code.names.resolve import dotted
 
 _NO_FORWARD = frozenset(
     {

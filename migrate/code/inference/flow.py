@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
-from migrate.code.evidence import used_as_container, used_as_other, used_as_tensor
-from migrate.code.infer import Inference, bind_target
-from migrate.code.infer_calls import Env
-from migrate.code.library_types import argument_type
-from migrate.code.resolve import Resolver
-from migrate.code.symbols import Facts, FunctionInfo, Symbols
-from migrate.code.types import NONE, PENDING, TENSOR, UNKNOWN, Type, instance, join, list_of
+from migrate.code.inference.evidence import used_as_container, used_as_other, used_as_tensor
+from migrate.code.inference.infer import Inference, bind_target
+from migrate.code.inference.infer_calls import Env
+from migrate.code.inference.library_types import argument_type
+from migrate.code.inference.types import NONE, PENDING, TENSOR, UNKNOWN, Type, instance, join, list_of
+from migrate.code.names.resolve import Resolver
+from migrate.code.names.symbols import Facts, FunctionInfo, Symbols
 
 MAX_ROUNDS = 6
 """Facts travel one call per round; code nests calls of un-annotated functions less deeply than this."""

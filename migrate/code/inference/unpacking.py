@@ -18,7 +18,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from mappings.api import ApiTable, Row
-from migrate.code.template import ALIASES, Expansion, Refusal, expand
+from migrate.code.rows.template import ALIASES, Expansion, Refusal, expand
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -7,12 +7,10 @@ from abc import ABC, abstractmethod
 
 import libcst as cst
 
-from migrate.code.annotations import Annotations
-from migrate.code.evidence import only_tensors_have
-from migrate.code.library_types import called
-from migrate.code.resolve import Resolver
-from migrate.code.symbols import MODULE, Facts, FunctionInfo, Symbols
-from migrate.code.types import (
+from migrate.code.inference.annotations import Annotations
+from migrate.code.inference.evidence import only_tensors_have
+from migrate.code.inference.library_types import called
+from migrate.code.inference.types import (
     DEVICE,
     NONE,
     NUMBER,
@@ -32,6 +30,8 @@ from migrate.code.types import (
     list_of,
     tuple_of,
 )
+from migrate.code.names.resolve import Resolver
+from migrate.code.names.symbols import MODULE, Facts, FunctionInfo, Symbols
 
 Env = dict[str, Type]
 Arguments = list[tuple[cst.Arg, Type]]

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from mappings.api import ApiTable, known_names
-from migrate.code.symbols import FunctionInfo, Symbols
+from migrate.code.names.symbols import FunctionInfo, Symbols
 
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, np.ndarray, np.generic)
 PLAIN_METHODS = frozenset(name for kind in _PLAIN for name in dir(kind))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from migrate.code.resolve import dotted
-from migrate.code.walk import children
+from migrate.code.names.resolve import dotted
+from migrate.code.trees.walk import children
 
 _EMITTED = ("mindspore", "ms_compat")
 

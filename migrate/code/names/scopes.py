@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from migrate.code.walk import children
+from migrate.code.trees.walk import children
 
 _BUILTINS = frozenset(dir(builtins))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
-from migrate.code.walk import children
+from migrate.code.trees.walk import children
 
 _Statement = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
 _Bodies = (cst.BaseSuite, cst.Else, cst.Finally, cst.ExceptHandler, cst.ExceptStarHandler, cst.MatchCase)

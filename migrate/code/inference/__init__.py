@@ -1,0 +1,1 @@
+"""What an object is: types of expressions, followed through functions and files."""

@@ -1,0 +1,1 @@
+"""What a name means: scopes, imports, symbols of the whole repository."""

@@ -1,0 +1,1 @@
+"""A call and a row of the table: arguments bound, the template filled in."""
