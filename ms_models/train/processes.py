@@ -172,7 +172,7 @@ class Ranks:
         return Failure(f"died{self._exit_code(statuses[rank].pid)}", rank, "run", self._tail(rank))
 
     def _dead(self, statuses: dict[int, status.Status]) -> list[int]:
-        gone = [rank for rank, s in statuses.items() if s.state == status.RUNNING and not status.is_alive(s.pid)]
+        gone = status.silently_dead(statuses)
         # One of them may have reported between the two looks.
         return [rank for rank in gone if status.read_all(self.logs)[rank].state == status.RUNNING]
 

@@ -57,10 +57,15 @@ def lost_ranks(logs: Path) -> list[int]:
     deadline = time.monotonic() + ENDING_S
     while True:
         reported = read_all(logs)
-        gone = [rank for rank, status in reported.items() if status.state == RUNNING and not is_alive(status.pid)]
+        gone = silently_dead(reported)
         if gone or len(reported) < 2 or time.monotonic() > deadline:
             return gone
         time.sleep(ENDING_S / 20)
+
+
+def silently_dead(reported: dict[int, Status]) -> list[int]:
+    """Ranks that still say that they run and do not."""
+    return [rank for rank, status in reported.items() if status.state == RUNNING and not is_alive(status.pid)]
 
 
 def is_alive(pid: int) -> bool:

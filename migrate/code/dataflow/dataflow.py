@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import libcst as cst
 
 from mappings.api import known_names
-from migrate.code.names.resolve import dotted
+from migrate.code.trees.dotted import dotted
 
 
 def reads(node: cst.CSTNode) -> set[str]:

@@ -6,7 +6,7 @@ import libcst as cst
 
 from migrate.code.context import FileContext
 from migrate.code.inference.types import Type
-from migrate.code.names.resolve import dotted
+from migrate.code.trees.dotted import dotted
 
 _NO_FORWARD = frozenset(
     {

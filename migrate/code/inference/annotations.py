@@ -21,8 +21,9 @@ from migrate.code.inference.types import (
     list_of,
     tuple_of,
 )
-from migrate.code.names.resolve import Resolver, dotted
+from migrate.code.names.resolve import Resolver
 from migrate.code.names.symbols import Symbols
+from migrate.code.trees.dotted import dotted
 
 _LIST_ANNOTATIONS = {"builtins.list", "typing.List", "typing.Sequence", "typing.Iterable", "typing.Iterator",
                      "collections.abc.Sequence", "collections.abc.Iterable", "collections.abc.Iterator"}  # fmt: skip

@@ -29,8 +29,9 @@ from migrate.code.inference.types import (
     list_of,
     tuple_of,
 )
-from migrate.code.names.resolve import Resolver, dotted
+from migrate.code.names.resolve import Resolver
 from migrate.code.names.symbols import MODULE, Facts, Symbols
+from migrate.code.trees.dotted import dotted
 
 _TENSOR_ATTRIBUTES = {
     "shape": SHAPE, "dtype": DTYPE, "device": DEVICE, "ndim": NUMBER, "is_cuda": NUMBER, "requires_grad": NUMBER,

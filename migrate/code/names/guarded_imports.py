@@ -16,8 +16,9 @@ import libcst as cst
 
 from mappings.transformers import load_transformers
 from migrate.code.context import FileContext
-from migrate.code.names.resolve import absolute, dotted
+from migrate.code.names.resolve import absolute
 from migrate.code.names.torch_packages import torch_package
+from migrate.code.trees.dotted import dotted
 
 UNCONVERTED = "unconverted"
 """The helper with the stand-ins."""

@@ -13,9 +13,10 @@ import libcst as cst
 
 from migrate.code.context import FileContext, code_of
 from migrate.code.names.guarded_imports import UNCONVERTED, guard_torch_imports
-from migrate.code.names.resolve import absolute, dotted
+from migrate.code.names.resolve import absolute
 from migrate.code.names.used_names import emitted_names, plain_names
 from migrate.code.passes.leftovers import is_dropped
+from migrate.code.trees.dotted import dotted
 
 _ALIASES = {"mindspore.ops": "ops", "mindspore.nn": "nn", "mindspore.mint": "mint", "mindspore": "ms"}
 _DIRECT = {"backward_of", "moved"}

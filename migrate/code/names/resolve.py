@@ -13,6 +13,7 @@ import libcst as cst
 
 from migrate.code.names.scopes import Scopes, is_builtin
 from migrate.code.project import Project, SourceFile
+from migrate.code.trees.dotted import dotted
 
 
 @dataclass
@@ -181,16 +182,6 @@ def module_symbols(project: Project, source: SourceFile, tree: cst.Module) -> Mo
     return collector.symbols
 
 
-def dotted(node: cst.CSTNode | None) -> str | None:
-    """`a.b.c` as text, or None for anything but a chain of names."""
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        base = dotted(node.value)
-        return None if base is None else f"{base}.{node.attr.value}"
-    return None
-
-
 def _stands_in(name: str) -> bool:
     """`except ImportError: from ms_compat.unconverted import torch`, see `guarded_imports`: means what it replaces."""
     return name.startswith("ms_compat.unconverted.")
@@ -247,4 +238,4 @@ class _TopLevel(cst.CSTVisitor):
                 self._assigned.add(name)
 
 
-__all__ = ["ModuleSymbols", "Resolver", "absolute", "dotted", "module_symbols"]
+__all__ = ["ModuleSymbols", "Resolver", "absolute", "module_symbols"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import children
 
 _BUILTINS = frozenset(dir(builtins))
@@ -174,7 +175,7 @@ class Scopes:
     def _import_from(self, node: cst.ImportFrom, scope: Scope) -> None:
         if isinstance(node.names, cst.ImportStar):
             return
-        module = "." * len(node.relative) + (_dotted(node.module) if node.module else "")
+        module = "." * len(node.relative) + (dotted(node.module) or "")
         for alias in node.names:
             name = alias.evaluated_name
             separator = "" if module.endswith(".") else "."
@@ -281,13 +282,6 @@ def _declared(body: cst.BaseSuite) -> list[cst.CSTNode]:
             elif not isinstance(child, cst.FunctionDef | cst.ClassDef | cst.BaseExpression):
                 pending.append(child)
     return found
-
-
-def _dotted(node: cst.BaseExpression) -> str:
-    if isinstance(node, cst.Attribute):
-        return f"{_dotted(node.value)}.{node.attr.value}"
-    assert isinstance(node, cst.Name)
-    return node.value
 
 
 def is_builtin(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from migrate.code.names.resolve import dotted
+from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import children
 
 _EMITTED = ("mindspore", "ms_compat")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from migrate.code.names.resolve import dotted
 from migrate.code.passes.base import Pass
+from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 
 FUNCTIONS = frozenset(

@@ -16,9 +16,9 @@ from migrate.code.dataflow.aliases import AliasScan
 from migrate.code.dataflow.called import called_functions
 from migrate.code.dataflow.memory import write_into
 from migrate.code.dataflow.sharing import Flows
-from migrate.code.names.resolve import dotted
 from migrate.code.passes.base import Pass
 from migrate.code.rows.template import Expansion, select
+from migrate.code.trees.dotted import dotted
 
 _OUT_OF_PLACE = {"zero_": "torch.zeros_like", "fill_": "torch.full_like"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import libcst as cst
 
 from migrate.code.inference.annotations import unquoted
-from migrate.code.names.resolve import dotted
 from migrate.code.passes.base import Pass
 from migrate.code.passes.names import as_value
 from migrate.code.rows.template import Expansion
+from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 
 

@@ -12,10 +12,10 @@ import libcst as cst
 
 from migrate.code.context import FileContext, code_of
 from migrate.code.inference.evidence import PLAIN_METHODS
-from migrate.code.names.resolve import dotted
 from migrate.code.passes.base import Pass
 from migrate.code.rows.binding import bind
 from migrate.code.rows.template import Expansion, Refusal, select
+from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 
 TENSOR = "mindspore.Tensor"

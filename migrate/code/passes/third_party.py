@@ -10,9 +10,10 @@ import libcst.matchers as m
 
 from mappings.transformers import PACKAGES, load_transformers
 from migrate.code.context import FileContext
-from migrate.code.names.resolve import Resolver, dotted
+from migrate.code.names.resolve import Resolver
 from migrate.code.names.torch_packages import TORCH_PACKAGES, torch_package
 from migrate.code.passes.base import Pass
+from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 
 _FAILURES = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")

@@ -12,9 +12,9 @@ import libcst.matchers as m
 
 from mappings.transformers import PACKAGES, Entry, load_transformers
 from migrate.code.context import FileContext
-from migrate.code.names.resolve import dotted
 from migrate.code.passes.base import Pass
 from migrate.code.passes.third_party import optional_imports
+from migrate.code.trees.dotted import dotted
 
 _WIDTH = 120
 

@@ -23,6 +23,7 @@ import libcst as cst
 
 from mappings.api import ApiTable, Row
 from migrate.code.rows.binding import Bound, Refusal, bind, is_literal
+from migrate.code.trees.dotted import dotted as dotted_name
 from migrate.code.trees.walk import has_comments
 
 __all__ = ["ALIASES", "Expansion", "Refusal", "expand", "expand_symbol", "is_literal", "select"]
@@ -195,11 +196,11 @@ class _Filler(cst.CSTTransformer):
         self._operands.update((id(node.left), id(node.right)))
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        return _dotted(node) is None  # a dotted name is handled whole
+        return dotted_name(node) is None  # a dotted name is handled whole
 
     # -- replacement
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        dotted = _dotted(original_node)
+        dotted = dotted_name(original_node)
         if dotted is None or dotted.split(".")[0] not in _ROOTS:
             return updated_node if dotted is None else self._attribute_of_value(original_node)
         self.imports.add(dotted)
@@ -280,15 +281,6 @@ class _Filler(cst.CSTTransformer):
         return cst.parse_expression(default)
 
 
-def _dotted(node: cst.BaseExpression) -> str | None:
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        base = _dotted(node.value)
-        return None if base is None else f"{base}.{node.attr.value}"
-    return None
-
-
 def _tuple(varargs: Sequence[cst.Arg]) -> cst.BaseExpression:
     """`(2, 3)` for several arguments or a number; a lone other argument may be a tuple itself and is left as it is."""
     if len(varargs) == 1 and not varargs[0].star and not isinstance(varargs[0].value, cst.Integer | cst.UnaryOperation):
@@ -367,7 +359,7 @@ def _without_doubled_parentheses(node: cst.BaseExpression) -> cst.BaseExpression
 
 def _is_simple(node: cst.BaseExpression) -> bool:
     """Whether writing the expression twice costs and changes nothing."""
-    return _dotted(node) is not None or is_literal(node)
+    return dotted_name(node) is not None or is_literal(node)
 
 
 def _code(node: cst.CSTNode) -> str:

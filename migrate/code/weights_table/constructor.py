@@ -13,8 +13,8 @@ import libcst as cst
 
 from migrate.code.analysis import Analysis
 from migrate.code.context import code_of
-from migrate.code.names.resolve import dotted
 from migrate.code.names.symbols import FunctionInfo
+from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 from migrate.code.weights_table.contents import Contents
 from migrate.code.weights_table.symbolic import Scope, UnknownError

@@ -9,8 +9,8 @@ import libcst as cst
 
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.context import code_of
-from migrate.code.names.resolve import dotted
 from migrate.code.rows.binding import Refusal, bind
+from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 from migrate.code.weights_table.contents import Contents, Tensor
 from migrate.code.weights_table.leaves import EMPTY, LEAVES, Leaf
