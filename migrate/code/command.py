@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from mappings.errors import UserError
+from mappings.formats.weights_table import FILE as TABLE
 from migrate.code import rules
 from migrate.code.analysis import Analysis, analyse
 from migrate.code.collector import paused
@@ -30,7 +30,6 @@ from migrate.code.verify.imports import import_modules
 from migrate.code.verify.modules import TOLERANCES, Outcome, compare_modules
 from migrate.code.verify.programs import Program, compare_steps, read_programs
 from migrate.code.verify.recipes import Recipe, read_recipes
-from migrate.code.weights_table.table import FILE as TABLE
 from migrate.code.weights_table.table import built_module, weights_table
 from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
@@ -105,15 +104,17 @@ def convert(
     texts = dict(work.texts)
     texts[PurePosixPath(MARKER)] = migration_notes(report).encode()
     texts[PurePosixPath(REPORT)] = report.to_json().encode()
-    texts[PurePosixPath(TABLE)] = _json(table)
+    texts[PurePosixPath(TABLE)] = table.write().encode()
     write_tree(work.analysis.project, out, texts, work.helpers)
     if verify or recipes or programs:
         _verify(report, work, out, track)
         if recipes:
             outcomes = compare_modules(repo, out, recipes, torch_python=torch_python, track=track)
             _compared(report, recipes, outcomes)
-            table["modules"] = [built_module(outcome) for outcome in outcomes if outcome.state]
-            (out / TABLE).write_bytes(_json(table))
+            table = dataclasses.replace(
+                table, modules=tuple(built_module(outcome) for outcome in outcomes if outcome.state)
+            )
+            (out / TABLE).write_text(table.write(), encoding="utf-8")
         if programs:
             _compile_steps(report, work, programs, out, track)
         _name_rules(report)
@@ -128,10 +129,6 @@ def _name_rules(report: Report) -> None:
     """The words of all rules that the report names."""
     lines = (line.code for file in report.files for line in file.lines)
     report.rules = rules.used([*(found.code for found in report.findings), *lines])
-
-
-def _json(body: dict[str, object]) -> bytes:
-    return (json.dumps(body, indent=1) + "\n").encode()
 
 
 def _sources(work: _Work) -> Iterator[Sources]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from mappings.errors import UserError
+from mappings.formats.weights_table import FILE, WeightsTable
 from migrate.code.command import convert
 from migrate.code.verify.modules import Outcome, compare_modules
 from migrate.code.verify.recipes import make_input, read_recipes
-from migrate.code.weights_table.table import FILE, read_table
 from migrate.report import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -82,10 +82,9 @@ def test_the_sample_agrees_in_every_stage(tmp_path: Path) -> None:
     assert stages["training steps as graphs"].verdict is Verdict.PASS
     assert not report.findings
     assert "backward_of(compute_loss, model, compiled=True)" in (tmp_path / "out" / "train.py").read_text()
-    table = read_table(tmp_path / "out" / FILE)
-    whole = {t["name"]: t for t in next(m for m in table["modules"] if m["name"] == "whole model")["tensors"]}
-    assert whole["blocks.1.attn.k_proj.weight"]["shape"] == [24, 48] and whole["norm.weight"]["same_as"] is None
-    assert whole["lm_head.weight"]["same_as"] == "tok_emb.weight"
+    whole = WeightsTable.read(tmp_path / "out" / FILE).of_module("whole model").state()
+    assert whole["blocks.1.attn.k_proj.weight"].shape == (24, 48) and whole["norm.weight"].same_as is None
+    assert (whole["lm_head.weight"].same_as, whole["lm_head.weight"].dtype) == ("tok_emb.weight", "F32")
     assert (stages["whole model"].compared or 0) > 40
 
 

@@ -48,7 +48,7 @@ class Reader(Values):
         info = symbols.method(name, "__init__")
         if info is None or name in self.stack:
             if name in self.stack:
-                self.found.unknown.append((self._place_of(name), f"{name} holds modules of its own class"))
+                self.found.not_known(self._place_of(name), f"{name} holds modules of its own class")
             return
         self.stack = (*self.stack, name)
         self.file = self.analysis.files[info.resolver.source.module]
@@ -227,12 +227,12 @@ class Reader(Values):
         other = self._self_path(value)
         if "." in path:
             if other is not None:
-                self.found.tied.append((self.prefix + path, self.prefix + other, self.when))
+                self.found.tie(self.prefix + path, self.prefix + other, self.when)
             elif self._may_hold(value):
                 self._unknown(target, f"{code_of(target)} is replaced by {code_of(value)}")
             return
         if other is not None and self.analysis_type(value) in ("object", "parameter"):
-            self.found.tied.append((f"{self.prefix}{path}", f"{self.prefix}{other}", self.when))
+            self.found.tie(f"{self.prefix}{path}", f"{self.prefix}{other}", self.when)
             return
         if self._may_hold(value):
             self._module(value, self.prefix + path, path)
@@ -313,8 +313,11 @@ class Reader(Values):
             return
         if method == "register_buffer":
             persistent = positional[2] if len(positional) > 2 else named.get("persistent")
-            kept = persistent is None or not (isinstance(persistent, cst.Name) and persistent.value == "False")
-            self._tensor(value, path, "buffer", kept, value)
+            kept, condition = (True, "True") if persistent is None else self._condition(persistent)
+            # What the arguments decide: where it is not persistent, a state dict does not have it.
+            before, self.when = self.when, self.when if kept is not None else (*self.when, condition)
+            self._tensor(value, path, "buffer", kept is not False, value)
+            self.when = before
         elif method == "register_parameter":
             self._module(value, path, None)
         else:

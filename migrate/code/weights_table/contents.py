@@ -4,34 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-
-@dataclass(frozen=True)
-class Tensor:
-    """A parameter or buffer by its name below a module."""
-
-    name: str
-    shape: tuple[str, ...] | None
-    """Source texts in the words of the constructor's arguments; None: cannot be read off."""
-    layout: str
-    kind: str
-    persistent: bool
-    when: tuple[str, ...]
-    """Conditions under which it exists."""
-    source: str
-    """`file:line`."""
+from mappings.formats.weights_table import NotKnown, Tensor, Tie
 
 
 @dataclass
 class Contents:
-    """What objects of a class hold."""
+    """What objects of a class hold, while its constructor is being read."""
 
     tensors: list[Tensor] = field(default_factory=list)
     repeated: dict[str, str] = field(default_factory=dict)
-    """Index in names (`{i}`) -> how often, as a source text."""
-    tied: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
-    """Name, the name whose tensor it is, conditions."""
-    unknown: list[tuple[str, str]] = field(default_factory=list)
-    """`file:line`, and what is not known there."""
+    tied: list[Tie] = field(default_factory=list)
+    unknown: list[NotKnown] = field(default_factory=list)
 
     def add(self, tensor: Tensor) -> None:
         """Adds a tensor; a name that is there already was assigned on another branch, or again."""
@@ -42,4 +25,14 @@ class Contents:
             self.tensors[place] = tensor
         else:
             old = self.tensors[place]
-            self.tensors[place] = replace(old, shape=old.shape if old.shape == tensor.shape else None, when=())
+            shape = old.shape if old.shape == tensor.shape else None
+            dtype = old.dtype if old.dtype == tensor.dtype else None
+            self.tensors[place] = replace(old, shape=shape, dtype=dtype, when=())
+
+    def tie(self, name: str, same_as: str, when: tuple[str, ...]) -> None:
+        """Says that two names are one tensor."""
+        self.tied.append(Tie(name, same_as, when))
+
+    def not_known(self, source: str, what: str) -> None:
+        """Says what cannot be read at a place (`file:line`)."""
+        self.unknown.append(NotKnown(source, what))

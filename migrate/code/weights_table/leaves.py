@@ -18,6 +18,8 @@ class Leaf:
     when: str | None = None
     """Argument that decides whether the tensor exists."""
     buffer: bool = False
+    dtype: str | None = None
+    """In safetensors' words; None: the argument `dtype`, or torch's default."""
 
 
 def _convolution(out: str, into: str) -> tuple[Leaf, ...]:
@@ -32,7 +34,7 @@ def _batch_norm() -> tuple[Leaf, ...]:
     affine = [Leaf(name, ("num_features",), "[channels]", "affine") for name in ("weight", "bias")]
     tracked = "track_running_stats"
     running = [Leaf(f"running_{n}", ("num_features",), "[channels]", tracked, True) for n in ("mean", "var")]
-    return (*affine, *running, Leaf("num_batches_tracked", (), "[]", tracked, True))
+    return (*affine, *running, Leaf("num_batches_tracked", (), "[]", tracked, True, "I64"))
 
 
 _EMBEDDING = (Leaf("weight", ("num_embeddings", "embedding_dim"), "[rows, width]"),)

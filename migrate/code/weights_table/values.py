@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from mappings.formats.weights_table import Tensor
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.context import code_of
 from migrate.code.rows.binding import Refusal, bind
 from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
-from migrate.code.weights_table.contents import Contents, Tensor
+from migrate.code.weights_table.contents import Contents
+from migrate.code.weights_table.dtypes import DEFAULT, given_dtype, tensor_dtype
 from migrate.code.weights_table.leaves import EMPTY, LEAVES, Leaf
 from migrate.code.weights_table.symbolic import Scope, UnknownError, text, truth
 from migrate.code.weights_table.tensors import tensor_shape
@@ -94,7 +96,8 @@ class Values:
         except UnknownError:
             shape = None
         layout = "as torch" if shape is None or shape else "[]"
-        self.found.add(Tensor(path, shape, layout, kind, persistent, self.when, self._place(place)))
+        dtype = tensor_dtype(value, self.file.resolver)
+        self.found.add(Tensor(path, path, kind, persistent, shape, dtype, layout, None, self.when, self._place(place)))
 
     def _local_shape(self, value: cst.BaseExpression) -> tuple[str, ...] | None:
         """Of a tensor that a local name stands for."""
@@ -127,8 +130,13 @@ class Values:
                     continue
                 conditions = (*conditions, *(text(part) for part in parts if truth(part) is None))
             shape = _leaf_shape(leaf, arguments, _SPATIAL.get(name[-2:-1], 1))
-            kind = "buffer" if leaf.buffer else "parameter"
-            self.found.add(Tensor(f"{path}.{leaf.name}", shape, leaf.layout, kind, True, conditions, self._place(node)))
+            kind, dtype = "buffer" if leaf.buffer else "parameter", leaf.dtype
+            if dtype is None:
+                given = bound.values.get("dtype")
+                dtype = DEFAULT if given is None else given_dtype(given.value, self.file.resolver)
+            full = f"{path}.{leaf.name}"
+            place = self._place(node)
+            self.found.add(Tensor(full, full, kind, True, shape, dtype, leaf.layout, None, conditions, place))
 
     def _list(self, node: cst.Call, path: str, attribute: str | None) -> None:
         args = node.args
@@ -244,7 +252,7 @@ class Values:
         return f"{file.source.path}:{file.line(info.node)}"
 
     def _unknown(self, node: cst.CSTNode, what: str) -> None:
-        self.found.unknown.append((self._place(node), what))
+        self.found.not_known(self._place(node), what)
 
 
 def _is_factory(node: cst.Call) -> bool:
