@@ -1,4 +1,7 @@
-"""Whether a local name may share its tensor with something else, so that rebinding it would not be enough."""
+"""Whether a local name may share its tensor with something else, so that rebinding it would not be enough.
+
+The cautious first answer, over a whole function at once; `sharing` knows the order of statements and says who shares.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,10 @@ import libcst as cst
 import libcst.matchers as m
 
 from migrate.code.context import FileContext
+from migrate.code.dataflow.memory import SAME, VIEWS
 from migrate.code.trees.walk import children, walk
 
-_VIEWS = frozenset(
-    {
-        "view", "view_as", "transpose", "permute", "expand", "expand_as", "squeeze", "unsqueeze", "t", "chunk",
-        "split", "narrow", "select", "reshape", "reshape_as", "flatten", "unflatten", "contiguous", "detach", "to",
-        "type", "type_as", "float", "half", "double", "long", "int", "bool", "diagonal", "unfold", "unbind",
-        "swapaxes", "movedim", "swapdims", "cpu", "cuda", "real",
-    }
-)  # fmt: skip
+_VIEWS = VIEWS | SAME
 
 _SHARED = m.OneOf(*(m.Name(name) for name in ("view", "to", "cpu", "cuda")))
 """Methods after which `copy_` still changes the original in MindSpore, or after which torch has a tensor of its own."""
