@@ -18,7 +18,8 @@ import numpy as np
 from mindspore import Parameter, Tensor
 
 from .recorded import switch_on
-from .step_record import Unrecordable, recorded_part, recording
+from .step_effects import Deferred, Unrecordable, effects
+from .step_record import recorded_part, recording
 from .step_state import StepState, Walk
 from .step_watch import program_line, watching
 
@@ -45,8 +46,8 @@ class CompiledGradient:
         """Why no graph is made, with file and line."""
         self.failed = False
         """Whether the compiler failed; afterwards, this process may not be fit for other graphs."""
-        self.graphs: dict[tuple[Any, ...], _Graph | bool] = {}
-        """By key; after the eager run that found nothing against a graph: whether it gives tensors besides the loss."""
+        self.graphs: dict[tuple[Any, ...], _Graph | _Seen] = {}
+        """By key; first what the eager run showed that found nothing against a graph."""
         self._is_full = False
 
     def __call__(self, parameters: list[Parameter], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -58,11 +59,11 @@ class CompiledGradient:
         if key not in self.graphs:
             return self._first(key, state, parameters, args, kwargs)
         graph = self.graphs[key]
-        if isinstance(graph, bool):
+        if isinstance(graph, _Seen):
             if self._full():
                 return self._eager(parameters, args, kwargs)
             try:
-                self.graphs[key] = graph = _Graph(self.forward, parameters, state, args, kwargs, graph)
+                self.graphs[key] = graph = _Graph(self.forward, self._place(), parameters, state, args, kwargs, graph)
                 result = graph(state)
                 switch_on()
                 return result
@@ -94,15 +95,14 @@ class CompiledGradient:
         same_places = places == [(id(place), name) for place, name in after.buffers]
         if found:
             self._refuse(found[0])
-        elif not all(np.array_equal(t.asnumpy(), old) for t, old in zip(fixed, values, strict=True)):
-            self._refuse(f"{self._place()}: it writes into a tensor that it finds there, as running statistics are")
         elif after.key != state.key or moved or not same_places:
             self._refuse(f"{self._place()}: it changes attributes or containers that it reads")
         elif len(self.graphs) < 8 * LIMIT:
-            leaves: list[Tensor] = []
-            flatten(result[0], leaves)
-            replaced = any(id(value) not in buffers for value in after.held())
-            self.graphs[key] = len(leaves) > 1 or replaced
+            flatten(result[0], [])
+            pairs = zip(fixed, values, strict=True)
+            written = frozenset(id(t) for t, old in pairs if not np.array_equal(t.asnumpy(), old, equal_nan=True))
+            numbers = frozenset(n for n, t in enumerate(state.tensors) if id(t) in written)
+            self.graphs[key] = _Seen(numbers)
         else:
             self._full(all_keys=True)
         return result
@@ -129,50 +129,72 @@ class CompiledGradient:
         warnings.warn(f"the step at {self._place()} stays eager: {reason}", stacklevel=5)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """An eager run."""
+
+    written: frozenset[int]
+    """Numbers of the tensors of its state that it wrote into."""
+
+
 class _Graph:
     """One recorded run."""
 
     def __init__(
         self,
         forward: Callable[..., Any],
+        place: str,
         parameters: list[Parameter],
         state: Walk,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        has_more: bool,
+        seen: _Seen,
     ) -> None:
         structure: list[Any] = []
         replaced: list[int] = []
-        before = state.held()
+        written: list[int] = []
+        before, tensors = state.held(), state.tensors
 
         def recorded(*_: Tensor) -> Any:
             # The inputs are the very objects that `forward` finds in its arguments, its closure and the modules.
             leaves: list[Tensor] = []
-            with recorded_part():
+            with recorded_part(), effects(tensors) as writes:
                 structure[:] = [flatten(forward(*args, **kwargs), leaves)]
-            after = state.held()
-            replaced[:] = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new]
-            leaves += [after[i] for i in replaced]
-            return tuple(leaves) if len(leaves) > 1 else leaves[0]
+                after = state.held()
+                replaced[:] = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new]
+                written[:] = writes.numbers
+                if not seen.written <= writes.numbers.keys():
+                    raise Unrecordable(f"{place}: it writes into a tensor in a way that cannot be recorded")
+                leaves += [after[i] for i in replaced]
+                leaves += [tensors[i] for i in written]
+                loss = ms.ops.stop_gradient(leaves[0])  # `has_aux` wants more than the loss
+            return (*leaves, loss)
 
         _recorded.append(recorded)
-        self._structure, self._replaced = structure, replaced
-        self._gradient = ms.value_and_grad(ms.jit(recorded, capture_mode="trace"), None, parameters, has_aux=has_more)
+        self._structure, self._replaced, self._written = structure, replaced, written
+        graph = ms.jit(recorded, capture_mode="trace")
+        self._gradient = ms.value_and_grad(graph, None, parameters, has_aux=True)
 
     def __call__(self, state: Walk) -> Any:
         with recording():
             found, gradients = self._gradient(*state.tensors)
-        leaves = iter(found if isinstance(found, tuple) else (found,))
-        result = _rebuild(self._structure[0], leaves)
+        leaves = iter(found)
+        result = rebuild(self._structure[0], leaves)
         for number in self._replaced:
             place, name = state.buffers[number]
             place[name] = ms.ops.stop_gradient(next(leaves))
+        tensors = state.tensors
+        for number in self._written:
+            tensors[number].copy_(ms.ops.stop_gradient(next(leaves)))
         return result, gradients
 
 
 @dataclasses.dataclass(frozen=True)
 class _Leaf:
     """Place of a tensor in a result."""
+
+    reads: tuple[str, ...] = ()
+    """What is read from it on the host."""
 
 
 def flatten(value: Any, leaves: list[Tensor]) -> Any:
@@ -189,7 +211,10 @@ def flatten(value: Any, leaves: list[Tensor]) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if field.init]
         return _Fields(value, {name: flatten(getattr(value, name), leaves) for name in names})
-    if isinstance(value, int | float | str | bool | type(None)):
+    if isinstance(value, Deferred):
+        leaves.append(value.tensor)
+        return _Leaf(value.reads)
+    if isinstance(value, int | float | str | bool | type(None) | np.ndarray | np.generic):
         return value
     raise TypeError(f"a result of type {type(value).__name__} cannot leave a graph")
 
@@ -202,17 +227,21 @@ class _Fields:
     fields: dict[str, Any]
 
 
-def _rebuild(structure: Any, leaves: Iterator[Tensor]) -> Any:
+def rebuild(structure: Any, leaves: Iterator[Tensor]) -> Any:
+    """The inverse of `flatten`."""
     if isinstance(structure, _Leaf):
-        return next(leaves)
+        value = next(leaves)
+        for read in structure.reads:
+            value = getattr(value, read)()
+        return value
     if isinstance(structure, _Fields):
         return dataclasses.replace(
-            structure.value, **{name: _rebuild(item, leaves) for name, item in structure.fields.items()}
+            structure.value, **{name: rebuild(item, leaves) for name, item in structure.fields.items()}
         )
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-        return type(structure)(*(_rebuild(item, leaves) for item in structure))
+        return type(structure)(*(rebuild(item, leaves) for item in structure))
     if isinstance(structure, tuple | list):
-        return type(structure)(_rebuild(item, leaves) for item in structure)
+        return type(structure)(rebuild(item, leaves) for item in structure)
     if isinstance(structure, dict):
-        return {key: _rebuild(item, leaves) for key, item in structure.items()}
+        return {key: rebuild(item, leaves) for key, item in structure.items()}
     return structure

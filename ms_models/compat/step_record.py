@@ -8,9 +8,11 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import Tensor, ops
+from mindspore._c_expression import TraceRecorder
 from mindspore.graph import jit_trace
 from mindspore.graph.api import _pynative_executor
 
+from .step_effects import Unrecordable
 from .step_watch import program_line
 
 _SHAPED_BY_VALUES = frozenset(
@@ -18,14 +20,18 @@ _SHAPED_BY_VALUES = frozenset(
 )
 
 
-class Unrecordable(Exception):
-    """The function does something that no graph can repeat; the text says where and what."""
-
-
 class _Recorder(jit_trace.TraceJitContext):
     """Takes note of every operation that runs."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._without_gradient: list[Tensor] = []
+        """Computed inside of `no_grad`, which a graph does not know."""
+
     def args_preprocess(self, prim_name: str, prim_res: Any, *args: Any) -> Any:
+        self.stop_gradients()
+        if not _pynative_executor.enable_grad():
+            self._without_gradient += _tensors(prim_res)
         if prim_name in _SHAPED_BY_VALUES:
             raise Unrecordable(f"{program_line()}: {prim_name} gives a shape that depends on values")
         # MindSpore's own looks at the whole stack for each operation: most of the time of recording, and a failure
@@ -39,11 +45,34 @@ class _Recorder(jit_trace.TraceJitContext):
         if prim.name == "Stack":  # its gradient needs the number of tensors, which only the other capture mode sets
             prim = ops.Stack(prim.axis)
             prim.add_prim_attr("num", len(args[0]))
-        return super().run_op(prim, prim_res, *args)
+        # Not MindSpore's own, whose words for a log read every tensor back.
+        prim_res, files, lines, args = self.args_preprocess(prim.name, prim_res, *args)
+        TraceRecorder.get_instance().new_node(prim, (prim_res, files, lines, False), *args)
+        return prim_res
+
+    def prepare_op(self, prim_name: str, prim_res: Any, *args: Any) -> Any:
+        return self.args_preprocess(prim_name, prim_res, *args)
+
+    def stop_gradients(self) -> None:
+        """Behind a `no_grad`: what was computed inside is a constant for all that follows."""
+        if self._without_gradient and _pynative_executor.enable_grad():
+            made, self._without_gradient = self._without_gradient, []
+            for tensor in made:
+                self.pass_trace_node(ops.stop_gradient(tensor), tensor)
+
+    def forget(self) -> None:
+        """Of a recording that has ended."""
+        self._without_gradient = []
 
 
 def _holds_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor) or (isinstance(value, tuple | list) and any(map(_holds_tensor, value)))
+    return bool(_tensors(value))
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [t for item in value for t in _tensors(item)] if isinstance(value, tuple | list) else []
 
 
 _recorder = _Recorder()
@@ -63,6 +92,7 @@ def recording() -> Iterator[None]:
     finally:
         jit_trace._using_trace = False  # which an exception leaves on
         jit_trace.set_jit_context(None)
+        _recorder.forget()
         _recorder.compiled = False
         jit_trace._trace_jit_context, jit_trace._get_caller_lines = own, lines
 
@@ -72,6 +102,7 @@ def recorded_part() -> Iterator[None]:
     """Around the code that is recorded: an exception ends the recording, or the process could not record again."""
     try:
         yield
+        _recorder.stop_gradients()
     except BaseException:
         with contextlib.suppress(Exception):  # the graph is thrown away, whatever it is
             jit_trace._jit_trace_end(Tensor(0.0, ms.float32))

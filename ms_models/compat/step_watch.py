@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import os
 import random
 import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-_READS = ("asnumpy", "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__")
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_READS = ("__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__")
+_HANDED_ON = ("asnumpy", "item", "tolist")
 _MINDSPORE = os.path.dirname(os.path.abspath(ms.__file__))
+_DECORATORS = (contextlib.__file__, functools.__file__)
 
 
 @contextlib.contextmanager
@@ -40,7 +43,8 @@ def watching() -> Iterator[list[str]]:
     for name in _READS:
         if hasattr(Tensor, name):
             watch(Tensor, name, lambda args: "a value is read back to Python")
-    watch(ms._no_grad, "__enter__", lambda args: "no_grad is inside of what is differentiated")
+    for name in _HANDED_ON:
+        watch(Tensor, name, lambda args: _read())
     watch(builtins, "print", lambda args: "print writes on every call")
     watch(nn.Cell, "__call__", _own_gradient)
     apply = vars(ms._Function)["apply"]
@@ -63,6 +67,13 @@ def watching() -> Iterator[list[str]]:
             found.append("random numbers are drawn in Python")
 
 
+def _read() -> str | None:
+    frame = sys._getframe(3)
+    if is_program(frame) or frame.f_code.co_name in _HANDED_ON:
+        return None  # which may be handed on only, as the recording will show; one of these may call another
+    return "a value is read back to Python"
+
+
 def _own_gradient(args: tuple[Any, ...]) -> str | None:
     cell = args[0]
     if getattr(cell, "has_bprop", False):
@@ -75,13 +86,19 @@ def _random_states() -> tuple[Any, ...]:
     return random.getstate(), state[1].tobytes(), state[2]  # type: ignore[index]
 
 
+def is_program(frame: FrameType) -> bool:
+    """Whether a frame belongs neither to MindSpore nor to `ms_compat`, nor to what Python wraps around a function."""
+    path = os.path.abspath(frame.f_code.co_filename)
+    here = sys.modules[str(__package__)].__path__
+    return not path.startswith((*(f"{folder}{os.sep}" for folder in (*here, _MINDSPORE)), *_DECORATORS))
+
+
 def program_line() -> str:
-    """`file:line` of the innermost frame that belongs neither to MindSpore nor to `ms_compat`."""
+    """`file:line` of the innermost frame of the program."""
     frame = sys._getframe(1)
     last = frame
     while frame is not None:
-        path = os.path.abspath(frame.f_code.co_filename)
-        if not path.startswith((_HERE + os.sep, _MINDSPORE + os.sep)):
+        if is_program(frame):
             last = frame
             break
         frame = frame.f_back  # type: ignore[assignment]
