@@ -31,7 +31,7 @@ class StrategyError(UserError):
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """How one parameter was cut. The repeated messages of the file are kept as they are, so that it can be rewritten."""
+    """How one parameter was cut. Repeated messages of the file are kept as they are, so that it can be rewritten."""
 
     dev_matrix: Rows
     """One row: the sizes of the mesh axes, the last one fastest over the ranks."""
@@ -207,7 +207,9 @@ def _item(data: bytes) -> tuple[str, TensorLayout]:
     name, body = _named(data)
     schema = {1: "messages", 2: "messages", 3: "messages", 4: "messages", 5: "number", 6: "number", 7: "number"}
     found = _message(body, schema)
-    return name, TensorLayout(*(_numbers(found[n]) for n in (1, 2, 3, 4)), *(found[n] for n in (5, 6, 7)))
+    return name, TensorLayout(
+        _numbers(found[1]), _numbers(found[2]), _numbers(found[3]), _numbers(found[4]), found[5], found[6], found[7]
+    )
 
 
 def _numbers(messages: list[bytes]) -> Rows:
