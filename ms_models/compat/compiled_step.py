@@ -8,6 +8,7 @@ wants ever new graphs.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from mindspore import Parameter, Tensor
 
 from .recorded import switch_on
 from .step_effects import Deferred, Unrecordable, effects
-from .step_record import recorded_part, recording
+from .step_record import own_names, recorded_part, recording
 from .step_state import StepState, Walk
 from .step_watch import program_line, watching
 
@@ -172,12 +173,18 @@ class _Graph:
 
         _recorded.append(recorded)
         self._structure, self._replaced, self._written = structure, replaced, written
+        self._tensors = tensors
         graph = ms.jit(recorded, capture_mode="trace")
-        self._gradient = ms.value_and_grad(graph, None, parameters, has_aux=True)
+        # They are no arguments of what is differentiated: a buffer would take part in a gradient from then on, and
+        # could not be written any more.
+        self._gradient = ms.value_and_grad(lambda: graph(*self._tensors), None, parameters, has_aux=True)
+        self._is_compiled = False
 
     def __call__(self, state: Walk) -> Any:
-        with recording():
-            found, gradients = self._gradient(*state.tensors)
+        self._tensors = state.tensors
+        with recording(), contextlib.nullcontext() if self._is_compiled else own_names(self._tensors):
+            found, gradients = self._gradient()
+        self._is_compiled = True
         leaves = iter(found)
         result = rebuild(self._structure[0], leaves)
         for number in self._replaced:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 from mindspore._c_expression import TraceRecorder
 from mindspore.graph import jit_trace
 from mindspore.graph.api import _pynative_executor
@@ -88,6 +88,10 @@ def recording() -> Iterator[None]:
         yield
     except BaseException:
         _pynative_executor.clear_res()  # or the next gradient would be taken for one of a gradient
+        with contextlib.suppress(Exception):  # a compiler that failed goes on recording; a second beginning ends that
+            jit_trace._using_trace = False
+            jit_trace.set_jit_context(None)
+            ms.jit(_nothing, capture_mode="trace")(Tensor(0.0, ms.float32))
         raise
     finally:
         jit_trace._using_trace = False  # which an exception leaves on
@@ -95,6 +99,23 @@ def recording() -> Iterator[None]:
         _recorder.forget()
         _recorder.compiled = False
         jit_trace._trace_jit_context, jit_trace._get_caller_lines = own, lines
+
+
+def _nothing(number: Tensor) -> Tensor:
+    return number * 1
+
+
+@contextlib.contextmanager
+def own_names(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Every parameter has another name while a graph is compiled: two models of a class have the same ones."""
+    names = [(tensor, tensor.name) for tensor in tensors if isinstance(tensor, Parameter)]
+    try:
+        for number, (parameter, name) in enumerate(names):
+            parameter.name = f"{name}.{number}"
+        yield
+    finally:
+        for parameter, name in names:
+            parameter.name = name
 
 
 @contextlib.contextmanager
