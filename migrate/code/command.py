@@ -17,7 +17,17 @@ from migrate.code.collector import paused
 from migrate.code.context import Counts
 from migrate.code.convert_file import Converted, convert_file
 from migrate.code.dependencies import convert_dependencies, imported_names, may_declare
-from migrate.code.execution import COMPILED, Step, as_facts, find_steps, judged, switched_on
+from migrate.code.execution import (
+    COMPILED,
+    GENERATION,
+    SWITCHED,
+    TRAINING,
+    Step,
+    as_facts,
+    find_steps,
+    judged,
+    switched_on,
+)
 from migrate.code.findings import finding
 from migrate.code.line_records import covered, unread_lines
 from migrate.code.migration_notes import migration_notes
@@ -294,20 +304,27 @@ def _compile_steps(report: Report, work: _Work, programs: list[Program], out: Pa
     report.facts["execution"] = as_facts(steps)
     compiled = [step for step in steps if step.mode == COMPILED]
     places = {(step.file, step.line) for step in compiled}
-    report.findings[:] = [f for f in report.findings if f.code != "M402" or (f.file, f.line) not in places]
+    report.findings[:] = [f for f in report.findings if f.code not in SWITCHED or (f.file, f.line) not in places]
     for source in work.changed:
         if mine := [step.function_line for step in compiled if step.file == str(source.path)]:
             text = switched_on(work.texts[source.path].decode(source.encoding), mine)
             work.texts[source.path] = text.encode(source.encoding)
             (out / source.path).write_bytes(work.texts[source.path])
+    for kind in (TRAINING, GENERATION):
+        mine = [step for step in steps if step.kind == kind]
+        if kind == GENERATION and not any(step.function_line for step in mine):
+            continue  # nothing to compare: the section on execution says why
+        report.stages.append(_as_graphs(kind, mine))
+
+
+def _as_graphs(kind: str, steps: list[Step]) -> Stage:
+    compiled = [step for step in steps if step.mode == COMPILED]
     differ = [step for step in steps if "differ" in step.reason]
-    report.stages.append(
-        Stage(
-            "training steps as graphs",
-            Verdict.FAIL if differ else Verdict.PASS if compiled else Verdict.SKIPPED,
-            f"{len(compiled)} of {len(steps)} training steps are compiled",
-            compared=len(steps),
-        )
+    return Stage(
+        f"{kind}s as graphs",
+        Verdict.FAIL if differ else Verdict.PASS if compiled else Verdict.SKIPPED,
+        f"{len(compiled)} of {len(steps)} {kind}s are compiled",
+        compared=len(steps),
     )
 
 

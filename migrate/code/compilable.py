@@ -1,13 +1,16 @@
-"""What keeps a training step from running as one graph, read from the source: the line and the reason."""
+"""What keeps a step of training or generation from running as one graph, read from the source: line and reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.context import FileContext, code_of
+from migrate.code.dataflow.called import called_functions
+from migrate.code.dataflow.generation_loops import GenerationStep
+from migrate.code.dataflow.growing import changing_argument, growing_state
 from migrate.code.names.symbols import FunctionInfo
 from migrate.code.trees.walk import walk
 
@@ -33,20 +36,57 @@ def obstacle(context: FileContext, statements: Iterable[cst.CSTNode]) -> str | N
         context: the file with the training step.
         statements: what computes the loss.
     """
-    waiting: list[tuple[FileAnalysis, cst.CSTNode]] = [(context.file, statement) for statement in statements]
-    seen: set[cst.CSTNode] = set()
+    for file, root in _reached(context.analysis, [(context.file, statement) for statement in statements]):
+        if reason := _obstacle_in(context.analysis, file, root, is_training=True):
+            return reason
+    return None
+
+
+def generation_obstacle(context: FileContext, step: GenerationStep) -> str | None:
+    """The same for a call of a model in a loop of generation, whose results go into its next call."""
+    for file, root in _reached(context.analysis, _bodies(context, step)):
+        if reason := _obstacle_in(context.analysis, file, root, is_training=False):
+            return reason
+    return None
+
+
+def changing_shapes(context: FileContext, step: GenerationStep) -> str | None:
+    """The line that gives every step of generation another shape or number, so that each would be another graph."""
+    if found := changing_argument(context, step):
+        return f"{context.file.source.path}:{context.file.line(found[0])}: {found[1]}"
+    for file, body in _reached(context.analysis, _bodies(context, step)):
+        if grown := growing_state(body):
+            return f"{file.source.path}:{file.line(grown)}: {code_of(grown)} grows at every step"
+    return None
+
+
+def _bodies(context: FileContext, step: GenerationStep) -> list[tuple[FileAnalysis, cst.CSTNode]]:
+    found = [(_file_of(context.analysis, f), f.node.body) for f in called_functions(context, step.call)]
+    return [(file, body) for file, body in found if file is not None]
+
+
+def _reached(
+    analysis: Analysis, start: list[tuple[FileAnalysis, cst.CSTNode]]
+) -> Iterator[tuple[FileAnalysis, cst.CSTNode]]:
+    """The code itself, then the bodies of the functions that it calls, and so on; each once."""
+    waiting, seen = list(start), set[cst.CSTNode]()
     while waiting and len(seen) < _LIMIT:
         file, root = waiting.pop(0)
         if root in seen:
             continue
         seen.add(root)
+        yield file, root
         for node in walk(root):
-            if reason := _reason(context.analysis, file, node):
-                return f"{file.source.path}:{file.line(node)}: {reason}"
-            if isinstance(node, cst.Call) and (function := _called(context.analysis, file, node)):
-                owner = _file_of(context.analysis, function)
+            if isinstance(node, cst.Call) and (function := _called(analysis, file, node)):
+                owner = _file_of(analysis, function)
                 if owner is not None:
                     waiting.append((owner, function.node.body))
+
+
+def _obstacle_in(analysis: Analysis, file: FileAnalysis, root: cst.CSTNode, is_training: bool) -> str | None:
+    for node in walk(root):
+        if reason := _reason(analysis, file, node, is_training):
+            return f"{file.source.path}:{file.line(node)}: {reason}"
     return None
 
 
@@ -68,7 +108,7 @@ def _file_of(analysis: Analysis, function: FunctionInfo) -> FileAnalysis | None:
     return None
 
 
-def _reason(analysis: Analysis, file: FileAnalysis, node: cst.CSTNode) -> str | None:
+def _reason(analysis: Analysis, file: FileAnalysis, node: cst.CSTNode, is_training: bool) -> str | None:
     if isinstance(node, cst.If | cst.While | cst.IfExp | cst.Assert):
         if file.types.of(node.test).is_tensor:
             return f"the branch depends on the value of {code_of(node.test)}"
@@ -83,7 +123,7 @@ def _reason(analysis: Analysis, file: FileAnalysis, node: cst.CSTNode) -> str | 
     if name in _CONVERSIONS and node.args and file.types.of(node.args[0].value).is_tensor:
         return f"{code_of(node)} reads a value back to Python"
     torch_name = file.resolver.torch_name(node.func) or ""
-    if torch_name in _NO_GRADIENT:
+    if is_training and torch_name in _NO_GRADIENT:
         return f"{torch_name} is inside of what is differentiated"
     last = torch_name.removeprefix("torch.")
     if last in _SHAPED_BY_VALUES or (last == "where" and len(node.args) == 1):

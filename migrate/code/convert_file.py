@@ -12,6 +12,7 @@ from migrate.code.names.imports import finish_imports
 from migrate.code.passes.base import Pass
 from migrate.code.passes.cells import Cells
 from migrate.code.passes.complex_products import ComplexProducts
+from migrate.code.passes.decoding import Decoding
 from migrate.code.passes.decorators import Decorators
 from migrate.code.passes.devices import Devices
 from migrate.code.passes.dynamic import Dynamic
@@ -40,6 +41,7 @@ PASSES: tuple[type[Pass], ...] = (
     ThirdParty,
     EinopsImports,
     Training,
+    Decoding,
     Cells,
     Decorators,
     Dynamic,

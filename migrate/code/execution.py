@@ -1,4 +1,4 @@
-"""Training steps of the converted code: where they are, and the switch that makes one run as a graph."""
+"""Steps of training and of generation in the converted code: where, and the switch that makes one run as a graph."""
 
 from __future__ import annotations
 
@@ -12,26 +12,31 @@ from migrate.report import Finding
 
 EAGER, COMPILED, POSSIBLE = "eager", "compiled", "may be compiled"
 STAYS_EAGER = "; it stays eager: "
-"""Between the message of a finding M402 and the line that keeps the step from being compiled."""
+"""Between the message of a finding M402, M404 or M405 and the line that keeps the step from being compiled."""
+TRAINING, GENERATION = "training step", "generation step"
+SWITCHED = ("M402", "M404")
+"""Findings of steps that have a switch."""
 _MAKER, _TAPE = "backward_of", "M403"
+_DECODE, _CHANGING = "decode_step", "M405"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A `loss.backward()` of the repository and what became of it."""
+    """A `loss.backward()`, or a call of a model in a loop of generation, and what became of it."""
 
     file: str
     line: int
-    """Of `backward()`, in the repository."""
+    """Of `backward()` or of the call, in the repository."""
     mode: str
     reason: str = ""
     """Why it stays eager, or what would let it be compiled."""
     function_line: int = 0
-    """Of the function that computes the loss, in the output; 0 without one."""
+    """In the output: of the function that computes the loss, or of the call; 0 without a switch."""
+    kind: str = TRAINING
 
 
 def find_steps(texts: Iterable[tuple[str, str]], findings: Sequence[Finding]) -> list[Step]:
-    """The steps that the findings M402 and M403 tell of.
+    """The steps that the findings M402 to M405 tell of.
 
     Args:
         texts: path and converted text of every file.
@@ -43,14 +48,18 @@ def find_steps(texts: Iterable[tuple[str, str]], findings: Sequence[Finding]) ->
         for found in mine:
             if found.code == _TAPE:
                 steps.append(Step(file, found.line or 0, EAGER, found.message))
-        made = [found for found in mine if found.code == "M402"]
-        if made:
-            calls = _calls(ast.parse(text))
-            for found, line in zip(made, calls, strict=False):
+            elif found.code == _CHANGING:
+                reason = found.message.partition(STAYS_EAGER)[2]
+                steps.append(Step(file, found.line or 0, EAGER, reason, kind=GENERATION))
+        switched = [found for found in mine if found.code in SWITCHED]
+        tree = ast.parse(text) if switched else ast.Module([], [])
+        for code, kind, calls in (("M402", TRAINING, _calls), ("M404", GENERATION, _decode_lines)):
+            made = [found for found in switched if found.code == code]
+            for found, line in zip(made, calls(tree), strict=False):
                 _, _, reason = found.message.partition(STAYS_EAGER)
                 mode = EAGER if reason else POSSIBLE
                 reason = reason or "compare a run of it: a program in the recipes, with --modules"
-                steps.append(Step(file, found.line or 0, mode, reason, line))
+                steps.append(Step(file, found.line or 0, mode, reason, line, kind))
     return sorted(steps, key=lambda step: (step.file, step.line))
 
 
@@ -73,10 +82,12 @@ def judged(steps: Sequence[Step], outcomes: dict[tuple[str, int], str | None]) -
 
 
 def switched_on(text: str, function_lines: Iterable[int]) -> str:
-    """The text with `compiled=True` in the `backward_of` of these functions; a second time changes nothing."""
+    """The text with `compiled=True` in the switches of these lines; a second time changes nothing."""
     wanted = set(function_lines)
     lines = text.splitlines(keepends=True)
-    places = [call for line, call in _makers(ast.parse(text)) if line in wanted and not call.keywords]
+    tree = ast.parse(text)
+    switches = _makers(tree) + [(call.lineno, call) for call in _decode_calls(tree)]
+    places = [call for line, call in switches if line in wanted and not call.keywords]
     for call in sorted(places, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0), reverse=True):
         assert call.end_lineno is not None and call.end_col_offset is not None
         row = lines[call.end_lineno - 1].encode()
@@ -125,13 +136,36 @@ def _calls(tree: ast.Module) -> list[int]:
     return lines
 
 
+def _decode_calls(tree: ast.Module) -> list[ast.Call]:
+    """Every `decode_step(model)`, in the order of the text."""
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == _DECODE and node.args
+    ]
+    return sorted(calls, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _decode_lines(tree: ast.Module) -> list[int]:
+    return [call.lineno for call in _decode_calls(tree)]
+
+
 def execution_notes(steps: Sequence[Mapping[str, Any]]) -> list[str]:
     """The section of `MIGRATION.md`."""
-    lines = ["", "## Execution", "", "Training steps, and whether forward, loss and gradients run as one graph:", ""]
-    for step in steps:
-        reason = f": {step['reason']}" if step["reason"] else ""
-        lines.append(f"* `{step['file']}:{step['line']}` {step['mode']}{reason}")
+    lines = ["", "## Execution"]
+    for kind, title in _TITLES.items():
+        if mine := [step for step in steps if step["kind"] == kind]:
+            lines += ["", title, ""]
+        for step in mine:
+            reason = f": {step['reason']}" if step["reason"] else ""
+            lines.append(f"* `{step['file']}:{step['line']}` {step['mode']}{reason}")
     return lines
+
+
+_TITLES = {
+    TRAINING: "Training steps, and whether forward, loss and gradients run as one graph:",
+    GENERATION: "Generation steps, and whether the model runs as one graph:",
+}
 
 
 def as_facts(steps: Sequence[Step]) -> list[dict[str, Any]]:

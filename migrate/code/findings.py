@@ -179,6 +179,18 @@ CODES: dict[str, Code] = {
         "Nothing to do. To compile the step, put the computation of the loss into one block before backward().",
         "gradients by a tape",
     ),
+    "M404": Code(
+        Severity.NOTE,
+        "The model runs at every step of a generation, eagerly until a compared run allows a graph.",
+        "Nothing to do. To compile it, name a program in the recipes of --modules (docs/compiled-steps.md).",
+        "step of generation",
+    ),
+    "M405": Code(
+        Severity.NOTE,
+        "Every step of the generation has another shape or another number, and each would be a graph of its own.",
+        "Nothing to do. For one graph, keep keys and values in buffers of fixed size and give positions as tensors.",
+        "step of generation with changing shapes",
+    ),
     # sharding
     "M701": Code(
         Severity.WARNING,

@@ -19,7 +19,7 @@ from migrate.code.passes.leftovers import is_dropped
 from migrate.code.trees.dotted import dotted
 
 _ALIASES = {"mindspore.ops": "ops", "mindspore.nn": "nn", "mindspore.mint": "mint", "mindspore": "ms"}
-_DIRECT = {"backward_of", "moved"}
+_DIRECT = {"backward_of", "decode_step", "moved"}
 """Functions of the helpers that read well alone."""
 _MARKER = "_msmigrate_imports_"
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
