@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import mindspore as ms
 from mindspore import Tensor, ops
 
 from .module import Module
+
+EXACT_CLASSES = 256
+"""Up to so many classes the logarithm of softmax is exact to the last digits."""
 
 
 class GELU(Module):
@@ -107,10 +111,16 @@ def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
 
 
 def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """Logarithm of softmax along `dim`; a scalar, for which the gradient of MindSpore's own never returns, gives 0."""
+    """Logarithm of softmax along `dim`; a scalar, for which the gradient of MindSpore's own never returns, gives 0.
+
+    MindSpore's is off by 4e-6 on the CPU, and its gradient by 3e-6; of few classes the gradients of a batch nearly
+    cancel. `logsumexp` is ten times as exact, and slower than a large vocabulary allows.
+    """
     input = input if dtype is None else input.astype(dtype)
     if input.ndim == 0:
         return input - input
+    if input.dtype == ms.float32 and 0 < input.shape[dim] <= EXACT_CLASSES:
+        return input - ops.logsumexp(input, dim, True)
     return ops.log_softmax(input, dim)
 
 

@@ -1,7 +1,7 @@
 """Elementwise operations of einx with its patterns: `einx.subtract("j, i -> i j", keys, queries)`.
 
 The patterns are those of einops, one side per operand. Without `->` the result has the axes of the one operand that has
-all of them. Axes in square brackets are not understood and raise an error.
+all of them. Axes in square brackets raise an error, but for the one of `get_at`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .einops import reduce
 from .einops_patterns import ELLIPSIS, Axes, EinopsError, read_side, solve, without_ellipsis
 
 __all__ = [
-    "add", "all", "any", "divide", "equal", "greater", "greater_equal", "less", "less_equal", "logical_and",
+    "add", "all", "any", "divide", "equal", "get_at", "greater", "greater_equal", "less", "less_equal", "logical_and",
     "logical_or", "max", "mean", "min", "multiply", "not_equal", "prod", "subtract", "sum", "where",
 ]  # fmt: skip
 
@@ -85,6 +85,57 @@ def where(pattern: str, condition: Any, x: Any, y: Any, **lengths: int) -> Tenso
     """`x` where the condition holds, else `y`, over matching axes; `x` and `y` may be numbers."""
     laid, full, final = _laid_out(pattern, (condition, x, y), lengths)
     return _finished(ops.where(laid[0], laid[1], laid[2]), full, final)
+
+
+def get_at(pattern: str, x: Tensor, places: Tensor) -> Tensor:
+    """Elements of `x` at places, counted from 0, along the one axis in brackets: `"b n [l], b n -> b n"`.
+
+    Every dimension is one axis; what both operands have goes together, and the result has all but the one in brackets.
+    """
+    rows, shared, order, shape, back = _taking_plan(pattern, tuple(x.shape), tuple(places.shape))
+    # `[shared, l, rest]` and `[shared, places]`; with the rows counted through, one gather takes them all.
+    table = ops.transpose(x, rows)
+    length, rest = table.shape[shared], tuple(table.shape[shared + 1 :])
+    index = ops.transpose(places, order)
+    if shared:
+        index = index.reshape((-1, *index.shape[shared:]))
+        starts = (ops.arange(index.shape[0]) * length).astype(index.dtype)
+        index = index + starts.reshape((-1, *[1] * (index.ndim - 1)))
+    taken = ops.gather(table.reshape((-1, *rest)), index.reshape(-1), 0)
+    return ops.transpose(taken.reshape(shape), back)
+
+
+@constexpr
+def _taking_plan(pattern: str, shape: tuple[int, ...], places: tuple[int, ...]) -> Any:
+    left, arrow, right = pattern.partition("->")
+    terms = left.split(",")
+    if not arrow or len(terms) != 2:
+        raise EinopsError(f"{pattern!r} does not say the axes of two operands and of the result")
+    names = [axis for axis in terms[0].split() if axis.startswith("[") and axis.endswith("]")]
+    sides = [read_side(text) for text in (terms[0].replace("[", " ").replace("]", " "), terms[1], right)]
+    unnamed = [g for side in sides for g in side if len(g) != 1 or "#" in g[0] or g[0] == ELLIPSIS]
+    if len(names) != 1 or terms[0].count("[") != 1 or unnamed:
+        raise EinopsError(f"{pattern!r} needs one axis in brackets, and axes with names alone")
+    mine, other, result = ([group[0] for group in side] for side in sides)
+    along = names[0].strip("[]")
+    if len(mine) != len(shape) or len(other) != len(places):
+        raise EinopsError(f"{pattern!r} does not fit operands with {len(shape)} and {len(places)} dimensions")
+    common = [axis for axis in mine if axis in other]
+    rest = [axis for axis in mine if axis not in other and axis != along]
+    own = [axis for axis in other if axis not in mine]
+    sizes = dict(zip(mine, shape, strict=True))
+    unequal = [axis for axis, size in zip(other, places, strict=True) if sizes.get(axis, size) != size]
+    every = [*common, *own, *rest]
+    if along in other or unequal or sorted(every) != sorted(result):
+        raise EinopsError(f"the axes of {pattern!r} do not agree in names or lengths: {shape}, {places}")
+    sizes.update(zip(other, places, strict=True))
+    return (
+        tuple(mine.index(axis) for axis in [*common, along, *rest]),
+        len(common),
+        tuple(other.index(axis) for axis in [*common, *own]),
+        tuple(sizes[axis] for axis in every),
+        tuple(every.index(axis) for axis in result),
+    )
 
 
 def sum(pattern: str, x: Any, **lengths: int) -> Tensor:

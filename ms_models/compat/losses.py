@@ -5,6 +5,7 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import Tensor, ops
 
+from .activations import log_softmax
 from .module import Module
 from .products import matmul
 
@@ -65,7 +66,7 @@ def cross_entropy(
         label_smoothing: share of the target spread evenly over all classes.
     """
     rows = _class_last(input)
-    log_p = ops.log_softmax(rows, -1)
+    log_p = log_softmax(rows, -1)
     classes = rows.shape[-1]
     if target.shape == input.shape and target.dtype in (ms.float16, ms.bfloat16, ms.float32, ms.float64):
         wanted = _class_last(target) * (1 - label_smoothing) + label_smoothing / classes

@@ -1,10 +1,12 @@
 """`einops` becomes `ms_compat.einops`: the same functions, patterns and errors on MindSpore's tensors.
 
-Of `einx`, which is much larger, `ms_compat.einx` has the elementwise operations and reductions without brackets; a file
-that uses more of it keeps its import, with a finding.
+Of `einx`, which is much larger, `ms_compat.einx` has the elementwise operations, the reductions without brackets and
+`get_at` along one axis; a file that uses more of it keeps its import, with a finding.
 """
 
 from __future__ import annotations
+
+import re
 
 import libcst as cst
 
@@ -19,7 +21,7 @@ LAYERS = frozenset({"Rearrange", "Reduce", "EinMix"})
 EINX = frozenset(
     {
         "add", "subtract", "multiply", "divide", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal",
-        "logical_and", "logical_or", "where", "sum", "mean", "max", "min", "prod", "any", "all",
+        "logical_and", "logical_or", "where", "sum", "mean", "max", "min", "prod", "any", "all", "get_at",
     }
 )  # fmt: skip
 _MODULES = {
@@ -31,6 +33,8 @@ _MODULES = {
 }
 """Module -> helper, and the names that the helper has."""
 _PACKAGES = ("einops", "einx")
+_TAKING = re.compile(r"[\w\s]*\[\s*\w+\s*\][\w\s]*,[\w\s]*->[\w\s]*")
+"""`b n [l], b n -> b n`: one axis in brackets, and nothing but names otherwise."""
 
 
 class EinopsImports(Pass):
@@ -101,7 +105,10 @@ class EinopsImports(Pass):
         for node in walk(self.context.file.tree):
             if isinstance(node, cst.Call) and (name := self._einx_name(node.func)):
                 pattern = node.args[0].value if node.args else None
-                if isinstance(pattern, cst.SimpleString) and "[" in str(pattern.evaluated_value):
+                text = str(pattern.evaluated_value) if isinstance(pattern, cst.SimpleString) else ""
+                if name == "einx.get_at" and not _TAKING.fullmatch(text):
+                    return f"{name} of other than one axis has no counterpart in ms_compat; write it with torch.gather"
+                if name != "einx.get_at" and "[" in text:
                     return f"{name} with axes in brackets has no counterpart in ms_compat; write it with einops"
             elif isinstance(node, cst.Attribute):
                 name = self._einx_name(node)

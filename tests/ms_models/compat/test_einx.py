@@ -51,6 +51,17 @@ CASES: list[tuple[str, str, list[Any], Callable[..., torch.Tensor]]] = [
         lambda c, x, y: torch.where(c[..., None], x, y),
     ),
     ("where", "i j, j,", [normal(2, 3) > 0, np.arange(3), -1], lambda c, x, y: torch.where(c, x, y)),
+    (
+        "get_at", "b n [l], b n -> b n", [normal(2, 3, 4), NUMBERS[:2, :3] % 4],
+        lambda x, i: x.gather(2, i[..., None])[..., 0],
+    ),
+    ("get_at", "[v] d, b n -> n b d", [normal(12, 2), NUMBERS], lambda x, i: x[i].transpose(0, 1)),
+    (
+        "get_at", "b [n] d, k b -> d k b", [normal(4, 5, 2), NUMBERS % 5],
+        lambda x, i: x[torch.arange(4), i].permute(2, 0, 1),
+    ),
+    ("get_at", "b n [l], n -> b n", [normal(2, 3, 4), np.arange(3)], lambda x, i: x[:, torch.arange(3), i]),
+    ("get_at", "[n], -> ", [normal(3), np.array(2)], lambda x, i: x[i]),
     ("sum", "... c -> ...", [normal(2, 3, 4)], lambda x: x.sum(-1)),
     ("mean", "a b c -> c a", [normal(2, 3, 4)], lambda x: x.mean(1).T),
     ("max", "a b -> b", [normal(2, 3)], lambda x: x.amax(0)),
@@ -86,6 +97,16 @@ def test_gradients() -> None:
     np.testing.assert_allclose(gradients[1].asnumpy(), b.grad.numpy(), rtol=1e-5)
 
 
+def test_gradient_of_what_is_taken() -> None:
+    """A place that is taken twice gets both gradients."""
+    x, places = normal(2, 5, 3), np.array([[1, 1, 4], [0, 2, 2]])
+    a = torch.tensor(x, requires_grad=True)
+    a[torch.arange(2)[:, None], torch.tensor(places)].pow(3).sum().backward()
+    assert a.grad is not None
+    mine = ms.grad(lambda x: (einx.get_at("b [n] d, b k -> b k d", x, ms.Tensor(places)) ** 3).sum())(ms.Tensor(x))
+    np.testing.assert_allclose(mine.asnumpy(), a.grad.numpy(), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "pattern", "shapes"),
     [
@@ -98,6 +119,15 @@ def test_gradients() -> None:
         ("sum", "a [b]", [(2, 3)]),
         ("add", "a 2, a 2", [(3, 2), (3, 2)]),
         ("add", "a..., a", [(3,), (3,)]),
+        ("get_at", "a b, a -> a", [(2, 3), (2,)]),
+        ("get_at", "a [b], a", [(2, 3), (2,)]),
+        ("get_at", "a [b], a -> a", [(2, 3), (3,)]),
+        ("get_at", "a [b], a -> a b", [(2, 3), (2,)]),
+        ("get_at", "a [b c], a -> a", [(2, 3, 4), (2,)]),
+        ("get_at", "[a] [b], a -> a", [(2, 3), (2,)]),
+        ("get_at", "a [b], [a] -> a", [(2, 3), (2,)]),
+        ("get_at", "... [b], a -> a", [(2, 3), (2,)]),
+        ("get_at", "(a c) [b], a -> a c", [(4, 3), (2,)]),
     ],
 )
 def test_wrong_patterns(name: str, pattern: str, shapes: list[tuple[int, ...]]) -> None:
