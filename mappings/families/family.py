@@ -1,34 +1,21 @@
-"""A model family read from its file: the parameters a `config.json` implies, their shapes, and how they may be cut."""
+"""A model family read from its file: what a `config.json` implies about atoms, parameters and spelled tensors."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from mappings.arrangement import Arrangement
 from mappings.errors import UserError
-from mappings.expressions import evaluate
+from mappings.expressions import evaluate, holds
+from mappings.families import settings
+from mappings.families.atoms import Atom, Parameter, Spelled
+from mappings.families.patterns import EXPERT, LAYER, concrete, pattern_matches
+from mappings.families.spelling import replaced, respelled
 
-CLASSES = ("embedding", "attention", "ffn", "lm_head", "norm")
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a concrete model, under its Hugging Face name."""
-
-    name: str
-    shape: tuple[int, ...]
-    layer_class: str
-    """What the layer is to a parallel plan: one of `CLASSES`."""
-    cut: int | None
-    """Axis that tensor parallelism divides; None is a replicated parameter."""
-    unit: int
-    """Length along `cut` that must stay whole (a head)."""
-    padded: bool
-    """Whether the rows along `cut` may be padded with zeros (vocabulary)."""
-    layer: int | None
-    """Index of the decoder layer it belongs to."""
+Row = Mapping[str, Any]
+HF = "hf"
 
 
 @dataclass(frozen=True)
@@ -40,27 +27,34 @@ class Family:
     architectures: tuple[str, ...]
     dimensions: Mapping[str, Mapping[str, Any]]
     flags: Mapping[str, Mapping[str, Any]]
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[Row, ...]
     ignored: tuple[str, ...]
     tied: Mapping[str, Mapping[str, str]]
+    lists: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    layer_sets: Mapping[str, str] = field(default_factory=dict)
+    layer_count: str = "layers"
+    """Number of layer indices: decoder layers, then those that predict further tokens."""
+    spellings: Mapping[str, tuple[str, tuple[Row, ...]]] = field(default_factory=dict)
+    """Spelling -> the spelling whose tensors its rows replace, and the rows."""
+    encodings: tuple[str, ...] = ()
+    """Low-precision forms in which checkpoints store matrices (`mappings/families/encodings.py`)."""
+    note: str = ""
 
-    def dims(self, config: Mapping[str, Any]) -> dict[str, int]:
-        """Dimension symbols of a model, from its `config.json`.
+    def symbols(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Every name that expressions of the file may use, with its value in this model.
+
+        Raises:
+            UserError: a field of `config.json` does not fit.
+        """
+        return settings.symbols(config, self.dimensions, self.flags, self.lists, self.name)
+
+    def dims(self, config: Mapping[str, Any], tp: int = 1) -> dict[str, int]:
+        """Dimension symbols of a model, or of what each of `tp` ranks holds of it, from its `config.json`.
 
         Raises:
             UserError: a field is missing, null without a default, or no positive whole number.
         """
-        values: dict[str, int] = {}
-        for symbol, source in self.dimensions.items():
-            value = config.get(source["field"])
-            if value is None:
-                if "default" not in source:
-                    raise UserError(f"config.json: {source['field']!r} is missing, the {self.name} family needs it")
-                value = evaluate(source["default"], values)
-            if type(value) is not int or value < 1:
-                raise UserError(f"config.json: {source['field']} must be a positive whole number, found {value!r}")
-            values[symbol] = value
-        return values
+        return settings.local_sizes(self.symbols(config), self.dimensions, tp)
 
     def flag(self, config: Mapping[str, Any], name: str) -> bool:
         """A boolean of `config.json` that parameters depend on.
@@ -69,28 +63,45 @@ class Family:
             UserError: the field holds something that is no boolean.
         """
         source = self.flags[name]
-        value = config.get(source["field"])
-        if value is None:
-            value = source["default"]
-        if not isinstance(value, bool):
-            raise UserError(f"config.json: {source['field']} must be true or false, found {value!r}")
-        return value
+        return settings.switch(config, source) if "field" in source else bool(self.symbols(config)[name])
+
+    def atoms(self, config: Mapping[str, Any]) -> dict[str, Atom]:
+        """Every atom of the model by name, in file order with layers ascending.
+
+        Raises:
+            UserError: a field of `config.json` does not fit.
+        """
+        symbols = self.symbols(config)
+        return {atom.name: atom for row, layer in self._rows(symbols) for atom in _row_atoms(row, layer, symbols)}
+
+    def spelling(self, config: Mapping[str, Any], name: str = HF) -> list[Spelled]:
+        """Every tensor of the model as one spelling has it, in file order with layers ascending.
+
+        Args:
+            config: `config.json`.
+            name: "hf" is what transformers saves; others are those of the family file.
+
+        Raises:
+            UserError: the family has no such spelling, or a field of `config.json` does not fit.
+        """
+        symbols = self.symbols(config)
+        tensors = [s for row, layer in self._rows(symbols) for s in _row_tensors(row, layer, symbols)]
+        for rows in self._steps(name):
+            layers = range(evaluate(self.layer_count, symbols))
+            known = {atom: spelled for spelled in tensors for atom in spelled.atoms}
+            made = respelled(rows, known, layers, symbols, self._present)
+            tensors = replaced(tensors, made)
+        return tensors
 
     def parameters(self, config: Mapping[str, Any]) -> list[Parameter]:
         """Every parameter of the model, in file order with layers ascending."""
-        dims = self.dims(config)
+        symbols = self.symbols(config)
         result: list[Parameter] = []
-        per_layer: list[Mapping[str, Any]] = []
-        for row in self.rows:
-            if not self._present(row, config):
-                continue
-            if "{layer}" in row["name"]:
-                per_layer.append(row)
-                continue
-            result += self._layers(per_layer, dims)
-            per_layer = []
-            result.append(self._parameter(row, dims, None))
-        return result + self._layers(per_layer, dims)
+        for row, layer in self._rows(symbols):
+            atoms = {atom.name: atom for atom in _row_atoms(row, layer, symbols)}
+            for spelled in _row_tensors(row, layer, symbols):
+                result.append(_parameter(spelled, [atoms[name] for name in spelled.atoms], symbols))
+        return result
 
     def is_ignored(self, name: str, config: Mapping[str, Any]) -> bool:
         """Whether a checkpoint may hold `name` although it is no parameter of its own (old buffers, tied copies)."""
@@ -101,31 +112,110 @@ class Family:
     def tied_to(self, name: str, config: Mapping[str, Any]) -> str | None:
         """The parameter that `name` is another name of, or None."""
         tie = self.tied.get(name)
-        return tie["same_as"] if tie is not None and self.flag(config, tie["when"]) else None
+        return tie["same_as"] if tie is not None and holds(tie["when"], self.symbols(config)) else None
 
-    def _present(self, row: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-        if "when" in row and not self.flag(config, row["when"]):
+    def explain(self, name: str, config: Mapping[str, Any]) -> str:
+        """Why a name is none of this model's tensors, in a few words."""
+        symbols = self.symbols(config)
+        rows = [*self.rows, *(row for _, rows in self.spellings.values() for row in rows)]
+        for row in rows:
+            if pattern_matches(row["name"], name):
+                sizes = [f"{evaluate(self.layer_count, symbols)} layers"]
+                if EXPERT in row["name"]:
+                    sizes.append(f"{symbols['experts']} experts")
+                return f"it reads like {row['name']}, which this model ({', '.join(sizes)}) does not have here"
+        return f"the {self.name} family has no such name"
+
+    def _steps(self, name: str) -> list[tuple[Row, ...]]:
+        """Rows of a spelling and of those it builds on, the first to be applied first."""
+        steps: list[tuple[Row, ...]] = []
+        while name != HF:
+            if name not in self.spellings:
+                known = ", ".join((HF, *self.spellings))
+                raise UserError(f"the {self.name} family has no spelling {name!r} (known: {known})")
+            name, rows = self.spellings[name]
+            steps.insert(0, rows)
+        return steps
+
+    def _rows(self, symbols: Mapping[str, Any]) -> Iterator[tuple[Row, int | None]]:
+        """Rows that the model has, those of a layer together."""
+        layers = range(evaluate(self.layer_count, symbols))
+        block: list[Row] = []
+        for row in (*self.rows, None):
+            if row is not None and LAYER in row["name"]:
+                block.append(row)
+                continue
+            for layer in layers if block else ():
+                yield from ((r, layer) for r in block if self._present(r, {**symbols, "layer": layer}))
+            block = []
+            if row is not None and self._present(row, symbols):
+                yield row, None
+
+    def _present(self, row: Row, symbols: Mapping[str, Any]) -> bool:
+        if "when" in row and not holds(row["when"], symbols):
             return False
-        return not ("unless" in row and self.flag(config, row["unless"]))
+        if "unless" in row and holds(row["unless"], symbols):
+            return False
+        return "in" not in row or holds(self.layer_sets[row["in"]], symbols)
 
-    def _layers(self, rows: list[Mapping[str, Any]], dims: Mapping[str, int]) -> list[Parameter]:
-        if not rows:
-            return []
-        return [self._parameter(row, dims, layer) for layer in range(dims["layers"]) for row in rows]
 
-    def _parameter(self, row: Mapping[str, Any], dims: Mapping[str, int], layer: int | None) -> Parameter:
-        return Parameter(
-            name=row["name"] if layer is None else row["name"].replace("{layer}", str(layer)),
-            shape=tuple(evaluate(size, dims) for size in row["shape"]),
-            layer_class=row["class"],
-            cut=row.get("cut"),
-            unit=evaluate(row.get("unit", 1), dims),
-            padded=row.get("padded", False),
-            layer=layer,
+def _row_names(row: Row, layer: int | None, symbols: Mapping[str, Any]) -> Iterator[tuple[str, int | None]]:
+    """Concrete names of a row in a layer, and the expert each belongs to."""
+    name = concrete(row["name"], layer)
+    if EXPERT not in name:
+        yield name, None
+        return
+    for expert in range(symbols["experts"]):
+        yield name.replace(EXPERT, str(expert)), expert
+
+
+def _row_atoms(row: Row, layer: int | None, symbols: Mapping[str, Any]) -> Iterator[Atom]:
+    symbols = {**symbols, "layer": layer}
+    parts = [(part, {**row, **facts}) for part, facts in row.get("parts", {"": {}}).items()]
+    shapes = [tuple(evaluate(size, symbols) for size in facts["shape"]) for _, facts in parts]
+    units = [evaluate(facts.get("unit", 1), symbols) for _, facts in parts]
+    stage = row.get("stage", "first" if row["class"] == "embedding" else "last") if layer is None else ""
+    for name, expert in _row_names(row, layer, symbols):
+        for (part, facts), shape, unit in zip(parts, shapes, units, strict=True):
+            per_expert = facts.get("per") == "expert"
+            for index in range(symbols["experts"]) if per_expert else (None,):
+                suffix = f"#{part}" if part else ""
+                yield Atom(
+                    name=name + (f"{suffix}.{index}" if per_expert else suffix),
+                    shape=shape,
+                    layer_class=row["class"],
+                    cut=facts.get("cut"),
+                    unit=unit,
+                    padded=facts.get("padded", False),
+                    layer=layer,
+                    expert=index if per_expert else expert,
+                    grouped=facts.get("grouped", False),
+                    stage=stage,
+                )
+
+
+def _row_tensors(row: Row, layer: int | None, symbols: Mapping[str, Any]) -> Iterator[Spelled]:
+    parts = row.get("parts", {})
+    per_expert = [part for part, facts in parts.items() if facts.get("per") == "expert"]
+    for name, _ in _row_names(row, layer, symbols):
+        optional, dtype = row.get("optional", ""), row.get("dtype")
+        if not parts:
+            yield Spelled(name, (name,), optional, dtype)
+            continue
+        single = tuple((part, f"{name}#{part}") for part in parts if part not in per_expert)
+        experts = tuple(
+            tuple((part, f"{name}#{part}.{index}") for part in per_expert)
+            for index in range(symbols["experts"] if per_expert else 0)
         )
+        atoms = tuple(atom for group in (single, *experts) for _, atom in group)
+        yield Spelled(name, atoms, optional, dtype, None, row["is"], single, experts)
 
 
-def pattern_matches(pattern: str, name: str) -> bool:
-    """Whether a whole name fits a pattern in which `{layer}` stands for a decimal index without leading zeros."""
-    parts = [re.escape(part) for part in re.split(r"\{layer\}", pattern)]
-    return re.fullmatch("(?:0|[1-9][0-9]*)".join(parts), name) is not None
+def _parameter(spelled: Spelled, atoms: list[Atom], symbols: Mapping[str, Any]) -> Parameter:
+    first = atoms[0]
+    if not spelled.packing:
+        return Parameter(first.name, first.shape, first.layer_class, first.cut, first.unit, first.padded, first.layer)
+    shapes = {atom.name: atom.shape for atom in atoms}
+    whole = spelled.arrangement(lambda name: Arrangement.of(name, shapes[name]), symbols)
+    assert whole is not None
+    return Parameter(spelled.name, whole.shape, first.layer_class, None, 1, False, first.layer, tuple(atoms))
