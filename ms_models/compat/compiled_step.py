@@ -20,15 +20,13 @@ from mindspore import Parameter, Tensor
 
 from .recorded import switch_on
 from .step_effects import Deferred, Unrecordable, effects
+from .step_graph import RecordedGraph
 from .step_record import own_names, recorded_part, recording
 from .step_state import StepState, Walk
 from .step_watch import program_line, watching
 
 LIMIT = 8
 """Graphs of one function: shapes, modes and settings together."""
-
-_recorded: list[Any] = []
-"""Recorded functions. MindSpore names graphs by `id`, so none may be freed and its number used again."""
 
 
 class CompiledGradient:
@@ -171,10 +169,9 @@ class _Graph:
                 loss = ms.ops.stop_gradient(leaves[0])  # `has_aux` wants more than the loss
             return (*leaves, loss)
 
-        _recorded.append(recorded)
         self._structure, self._replaced, self._written = structure, replaced, written
         self._tensors = tensors
-        graph = ms.jit(recorded, capture_mode="trace")
+        graph = RecordedGraph(recorded)
         # They are no arguments of what is differentiated: a buffer would take part in a gradient from then on, and
         # could not be written any more.
         self._gradient = ms.value_and_grad(lambda: graph(*self._tensors), None, parameters, has_aux=True)

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import mindspore as ms
 from mindspore import Tensor
 from mindspore.graph import jit_trace
+from mindspore.graph.api import _pynative_executor
 
+from .step_graph import RecordedGraph
 from .step_record import recording
 
 LIMIT = 8
 _is_on = False
-_kept: list[Any] = []
-"""Recorded functions; MindSpore names graphs by `id`, so none may be freed and its number used again."""
 
 
 def switch_on() -> None:
@@ -45,7 +44,7 @@ class Recorded:
             function: returns a tensor or a tuple of tensors.
             tensors: all that it reads and writes.
         """
-        key = (key, tuple((t.shape, t.dtype) for t in tensors))
+        key = (key, tuple((t.shape, t.dtype) for t in tensors), _pynative_executor.requires_grad())
         if key not in self.graphs:
             if len(self.graphs) < LIMIT:
                 self.graphs[key] = None
@@ -56,8 +55,7 @@ class Recorded:
             def recorded_call(*tensors: Tensor) -> Any:  # no method of a tensor is named so
                 return function(*tensors)
 
-            _kept.append(recorded_call)
-            self.graphs[key] = graph = ms.jit(recorded_call, capture_mode="trace")
+            self.graphs[key] = graph = RecordedGraph(recorded_call)
             jit_trace._set_compile_only(True)  # while it is recorded it runs, and once is enough
             try:
                 with recording():
