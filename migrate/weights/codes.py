@@ -107,6 +107,16 @@ CODES = {
         "A conversion to this output was killed, or is running now; its temporary directory takes up space.",
         "Remove the directory if no other conversion is running.",
     ),
+    "W019": Code(
+        Severity.ERROR,
+        "A tensor that shall be written needs elements that the source does not hold.",
+        "Complete the source, or choose an output without the tensor.",
+    ),
+    "W020": Code(
+        Severity.ERROR,
+        "Elements of a parameter would be lost: no output tensor holds them.",
+        "Choose a layout that holds the whole parameter.",
+    ),
 }  # fmt: skip
 
 

@@ -1,0 +1,214 @@
+"""A plan of a conversion: which elements of which source become which elements of which target, made from headers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mappings.formats.safetensors import DTYPE_BITS
+from migrate.report import Finding
+from migrate.weights.engine.boxes import Ints, boxes_of, meetings
+from migrate.weights.engine.casts import FLOATS
+from migrate.weights.engine.copies import Copies, copies_between, split_long
+from migrate.weights.engine.proof import PlanError, available, covered, tiled
+from migrate.weights.engine.replicas import choose
+from migrate.weights.engine.units import unit_numbers
+from migrate.weights.tensors import Checkpoint, SourceTensor, Stored, TargetFile
+
+DIRECT_RUN = 64 << 10  # bytes side by side from which a run is copied by itself, without a buffer
+SHARE = 64 << 20  # bytes of one run that one thread copies at a time
+BATCH = 8 << 20  # bytes after which a new batch begins
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that will be written, and where it comes from."""
+
+    sources: tuple[SourceTensor, ...]
+    files: tuple[TargetFile, ...]
+    copies: Copies
+    """In the order in which they are made: unit by unit, the units along the target files."""
+    units: Ints
+    """First row of each unit, and the number of rows behind the last one."""
+    direct: np.ndarray
+    """[unit]: whether its copies are long runs of plain bytes, each made by itself."""
+    batches: Ints
+    """First unit of each batch, and the number of units behind the last one."""
+    comparisons: Copies
+    """What must be equal in two sources."""
+    findings: tuple[Finding, ...]
+    """Errors mean that the targets cannot be made from these sources."""
+
+    @cached_property
+    def targets(self) -> tuple[Stored, ...]:
+        """All targets, file after file."""
+        return tuple(tensor for file in self.files for tensor in file.tensors)
+
+    @cached_property
+    def file_of(self) -> Ints:
+        """[target]: number of its file."""
+        return np.repeat(np.arange(len(self.files)), [len(file.tensors) for file in self.files])
+
+    @cached_property
+    def read_sizes(self) -> Ints:
+        """[source]: bytes of an element."""
+        return _itemsizes([source.stored for source in self.sources])
+
+    @cached_property
+    def write_sizes(self) -> Ints:
+        """[target]: bytes of an element."""
+        return _itemsizes(self.targets)
+
+    @cached_property
+    def bytes_minimum(self) -> int:
+        """Bytes that cannot be avoided: every target without its padding."""
+        return int((self.copies.volume * self.write_sizes[self.copies.target]).sum())
+
+    @property
+    def bytes_padding(self) -> int:
+        """Zeros in the targets."""
+        return sum(t.arrangement.padding * DTYPE_BITS[t.dtype] // 8 for t in self.targets)
+
+    @cached_property
+    def lossy(self) -> tuple[str, ...]:
+        """What changes values, one line per kind."""
+        kinds = {source.decoder.note for source in self.sources if source.decoder is not None}
+        pairs = np.unique(np.column_stack([self.copies.source, self.copies.target]), axis=0)
+        for source, target in pairs.tolist():
+            before, after = self.sources[source].stored.dtype, self.targets[target].dtype
+            if before != after and not (FLOATS[before].fits(FLOATS[after])):
+                kinds.add(f"{before} rounded to {after}")
+        return tuple(sorted(kinds))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that determines the bytes written."""
+        digest = hashlib.sha256()
+        for source in self.sources:
+            note = source.decoder.note if source.decoder is not None else ""
+            digest.update(repr((str(source.path), source.offset, source.stored.dtype, note)).encode())
+        for file in self.files:
+            digest.update(repr((file.name, file.form, sorted(file.metadata.items()))).encode())
+            for tensor in file.tensors:
+                digest.update(repr((tensor.name, tensor.dtype, tensor.arrangement.shape)).encode())
+        tables = [getattr(self.copies, name) for name in self.copies.__slots__]
+        for table in (*tables, self.units, self.batches):
+            digest.update(np.ascontiguousarray(table).data)
+        return digest.hexdigest()
+
+
+def plan(
+    sources: Checkpoint, targets: Sequence[TargetFile], *, dropped: Collection[str] = ()
+) -> Plan:
+    """Plans and proves a conversion.
+
+    Proved is: pieces of a tensor do not overlap, each target is made completely from pieces and padding, every element
+    of every source tensor belongs to an atom, and all atoms are in the targets. What the sources lack, and what the
+    targets would drop, are findings.
+
+    Args:
+        sources: what exists.
+        targets: what shall exist.
+        dropped: atoms that the targets need not hold.
+
+    Raises:
+        PlanError: arrangements that contradict themselves, or a change of dtype that nobody can make.
+    """
+    files, flat = tuple(targets), tuple(tensor for file in targets for tensor in file.tensors)
+    stored = [source.stored for source in sources.tensors]
+    pieces = [piece for tensor in (*stored, *flat) for piece in tensor.arrangement.pieces]
+    rank = max((len(piece.start) for piece in pieces), default=1) or 1
+    del pieces
+    numbers: dict[str, int] = {name: number for number, name in enumerate(sources.atoms)}
+    have = boxes_of([tensor.arrangement for tensor in stored], numbers, rank)
+    want = boxes_of([tensor.arrangement for tensor in flat], numbers, rank)
+    names = list(numbers)
+    tiled(stored, have)
+    tiled(flat, want)
+    choice = choose(have)
+    left, right, low, high = meetings(choice.boxes, want)
+    findings = available(want, right, (high - low).prod(axis=1), names, flat)
+    findings += covered(want, sources.atoms, names, dropped)
+    copies = copies_between(choice.boxes.within(left, low, high), want.within(right, low, high))
+    del left, right, low, high
+    comparisons = copies_between(choice.kept, choice.copies)
+    return _arranged(sources.tensors, files, stored, flat, copies, comparisons, tuple(findings))
+
+
+def _arranged(
+    sources: tuple[SourceTensor, ...],
+    files: tuple[TargetFile, ...],
+    stored: Sequence[Stored],
+    flat: tuple[Stored, ...],
+    copies: Copies,
+    comparisons: Copies,
+    findings: tuple[Finding, ...],
+) -> Plan:
+    """Copies in units and batches."""
+    read_size, write_size = _itemsizes(stored), _itemsizes(flat)
+    plain = _plain(sources, flat, copies)
+    rows = np.array([max(s.arrangement.shape[-1:] or (1,)) for s in stored] or [1], np.int64)
+    share = SHARE // np.maximum(read_size[copies.source], write_size[copies.target]) if len(copies) else rows[:0]
+    whole_rows = np.maximum(share // np.maximum(rows[copies.source], 1), 1) * np.maximum(rows[copies.source], 1)
+    copies = split_long(copies, np.where(plain, share, whole_rows))
+    plain = _plain(sources, flat, copies)
+    unit = unit_numbers(copies.source, copies.read, copies.read_stop, copies.target, copies.write, copies.write_stop)
+    nbytes = copies.volume * write_size[copies.target] if len(copies) else copies.volume
+    single = (copies.extent[:, 1:] == 1).all(axis=1) & (copies.runs == copies.extent[:, 0])
+    long = plain & (single | (copies.runs * write_size[copies.target] >= DIRECT_RUN)) if len(copies) else plain
+    # A unit of which every copy can be made by itself is taken apart again.
+    assembled = np.zeros(int(unit.max(initial=-1)) + 1, bool)
+    assembled[unit[~long]] = True
+    alone = ~assembled[unit]
+    unit = np.where(alone, len(assembled) + np.arange(len(unit)), unit)
+    place = np.cumsum([0, *(tensor.arrangement.size for tensor in flat)])[copies.target] + copies.write
+    least = np.full(len(assembled) + len(unit), np.iinfo(np.int64).max)
+    np.minimum.at(least, unit, place)
+    order = np.lexsort((place, unit, least[unit]))
+    copies, unit, nbytes, alone = copies.take(order), unit[order], nbytes[order], alone[order]
+    starts = np.flatnonzero(np.concatenate([[True], unit[1:] != unit[:-1]])) if len(unit) else np.empty(0, np.int64)
+    units = np.append(starts, len(unit))
+    behind = np.cumsum(nbytes)[units[1:] - 1] if len(starts) else np.empty(0, np.int64)
+    number = (behind - 1) // BATCH
+    first = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]])) if len(starts) else starts
+    return Plan(
+        sources, files, copies, units, alone[starts], np.append(first, len(starts)), comparisons, findings
+    )
+
+
+def _plain(sources: Sequence[SourceTensor], flat: Sequence[Stored], copies: Copies) -> np.ndarray:
+    """[copy]: whether bytes are moved as they are.
+
+    Raises:
+        PlanError: elements would have to change in a way that no cast does.
+    """
+    numbers: dict[str, int] = {}
+    before = np.array([numbers.setdefault(s.stored.dtype, len(numbers)) for s in sources], np.int64)
+    after = np.array([numbers.setdefault(t.dtype, len(numbers)) for t in flat], np.int64)
+    decoded = np.array([s.decoder is not None for s in sources], bool)
+    if not len(copies):
+        return np.empty(0, bool)
+    a, b = before[copies.source], after[copies.target]
+    names = list(numbers)
+    for row in np.flatnonzero(a != b)[np.unique(np.column_stack([a, b])[a != b], axis=0, return_index=True)[1]]:
+        pair = names[a[row]], names[b[row]]
+        if not set(pair) <= set(FLOATS):
+            name = flat[int(copies.target[row])].name
+            raise PlanError(f"tensor {name!r}: {pair[0]} cannot become {pair[1]}; keep its dtype")
+    return (a == b) & ~decoded[copies.source]
+
+
+def _itemsizes(tensors: Sequence[Stored]) -> Ints:
+    sizes = []
+    for tensor in tensors:
+        size, rest = divmod(DTYPE_BITS[tensor.dtype], 8)
+        if rest:
+            raise PlanError(f"tensor {tensor.name!r}: {tensor.dtype} elements are no whole bytes; decode them first")
+        sizes.append(size)
+    return np.array(sizes, np.int64)
+
+
