@@ -1,7 +1,7 @@
 """A function as one recorded graph, which later calls run without the detours of MindSpore's own wrapper.
 
-`ms.jit(..., capture_mode="trace")` writes every argument and result into the text of a log that nobody reads. That takes
-longer than a small graph runs, and every call waits there for what was computed before it.
+`ms.jit(..., capture_mode="trace")` writes every argument and result into the text of a log that nobody reads. That
+takes longer than a small graph runs, and every call waits there for what was computed before it.
 """
 
 from __future__ import annotations
