@@ -2,7 +2,8 @@
 
     python tests/code/packages/run.py [--build build/packages] [--jobs 2] [NAME ...]
 
-Writes `table.md` and `table.json` into the build directory. Exit code 1: a goal is missed.
+Writes `table.md` and `table.json` into the build directory, after every package, so that a run that is ended early leaves
+what it found. Exit code 1: a goal is missed.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import contextlib
 import json
 import multiprocessing
 import os
+import platform
+import resource
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
-from itertools import repeat
+from importlib.metadata import version
 from pathlib import Path
 
 from fetch import HERE, Package, dependencies, fetch, read_package, without_torch
@@ -30,6 +34,9 @@ from migrate.code.verify.imports import import_modules
 from migrate.code.verify.modules import Outcome, compare_modules
 from migrate.code.verify.recipes import Recipe
 from migrate.report import Verdict
+
+SIDE_TIMEOUT_S = 3600.0
+"""For one side of one package: against processes that hang, also on a machine that does something else."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,25 +54,49 @@ def main(arguments: Sequence[str]) -> int:
     path = [dependencies(packages, build)]
     for package in packages:
         fetch(package, build)  # before they run side by side: several may come out of one download
-    # Processes, because a run sets variables of its environment.
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        results = list(pool.map(_timed, packages, repeat(build), repeat(path)))
-    text = as_markdown(results)
-    (build / "table.md").write_text(text, encoding="utf-8")
-    (build / "table.json").write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
-    print(text)
-    return 0 if all(goal.reached for goal in goals(results)) else 1
-
-
-def _timed(package: Package, build: Path, path: list[Path]) -> PackageResult:
     begin = time.perf_counter()
-    result = run_package(package, build, path)
-    print(f"{package.label}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-    return result
+    results: dict[str, PackageResult] = {}
+    # Processes, because a run sets variables of its environment. The longest begin first, so that none runs alone at
+    # the end.
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        longest = sorted(packages, key=lambda package: len(package.recipes), reverse=True)
+        running = [pool.submit(run_package, package, build, path) for package in longest]
+        for done in as_completed(running):
+            result = done.result()
+            results[result.name] = result
+            print(f"{result.name}: {result.seconds:.0f} s", file=sys.stderr, flush=True)
+            _write(build, [results[p.label] for p in packages if p.label in results], options.jobs, begin)
+    _write(build, [results[package.label] for package in packages], options.jobs, begin)
+    print((build / "table.md").read_text(encoding="utf-8"))
+    return 0 if all(goal.reached for goal in goals(list(results.values()))) else 1
+
+
+def _write(build: Path, results: Sequence[PackageResult], jobs: int, begin: float) -> None:
+    # The processes of a package count from the end of the pool on.
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    busy = sum(usage.ru_utime + usage.ru_stime for usage in used)
+    run = (
+        f"{_commit()}; {jobs} packages at once on {os.cpu_count()} cores, load {os.getloadavg()[2]:.1f} (15 minutes); "
+        f"{(time.perf_counter() - begin) / 60:.1f} minutes, CPU time {busy / 60:.1f} minutes; "
+        f"largest process {max(usage.ru_maxrss for usage in used) / 1024:.0f} MiB; Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version(name)}" for name in ("mindspore", "torch", "transformers"))
+    )
+    (build / "table.md").write_text(as_markdown(results, run), encoding="utf-8")
+    body = {"run": run, "packages": [asdict(result) for result in results]}
+    (build / "table.json").write_text(json.dumps(body, indent=1), encoding="utf-8")
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(HERE), *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    return f"commit {git('rev-parse', '--short', 'HEAD') or 'unknown'}{' with changes' if git('status', '-s') else ''}"
 
 
 def run_package(package: Package, build: Path, path: list[Path]) -> PackageResult:
     """Converts one package and compares it with itself on PyTorch."""
+    begin = time.perf_counter()
     repo, out = fetch(package, build), build / "converted" / package.import_name
     report = convert(repo, out, force=True)
     project = load_project(repo)
@@ -98,9 +129,12 @@ def run_package(package: Package, build: Path, path: list[Path]) -> PackageResul
         else:
             result.left_out[name] = reason
     with _search_path(path):
-        outcomes = compare_modules(repo, out, package.recipes, candidate_path=[without_torch(build)])
+        outcomes = compare_modules(
+            repo, out, package.recipes, candidate_path=[without_torch(build)], timeout_s=SIDE_TIMEOUT_S
+        )
     for recipe in package.recipes:
         count_outcomes(result, recipe, [outcome for outcome in outcomes if outcome.recipe is recipe])
+    result.seconds = time.perf_counter() - begin
     return result
 
 

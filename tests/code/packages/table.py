@@ -38,6 +38,7 @@ class PackageResult:
     """Module classes without a recipe -> why."""
     no_gradients: list[str] = field(default_factory=list)
     """Classes whose output PyTorch cannot differentiate."""
+    seconds: float = 0.0
 
     @property
     def importable(self) -> int:
@@ -79,8 +80,8 @@ COLUMNS = ("lines", "files", "parsed", "valid", "import in torch", "import", "fi
 CLASS_COLUMNS = ("build in torch", "build", "names", "forward", "gradients", "trained")
 
 
-def as_markdown(results: Sequence[PackageResult]) -> str:
-    """The whole report."""
+def as_markdown(results: Sequence[PackageResult], run: str) -> str:
+    """The whole report; `run` says under which circumstances it was made."""
     heads = ("package", *COLUMNS, *CLASS_COLUMNS)
     rows = [[f"{r.name} {r.version}", *map(str, _figures(r))] for r in results]
     if len(results) > 1:
@@ -89,7 +90,7 @@ def as_markdown(results: Sequence[PackageResult]) -> str:
     widths = [max(len(row[i]) for row in [list(heads), *rows]) for i in range(len(heads))]
     lines = [_line(heads, widths), _line(["-" * width for width in widths], widths)]
     lines += [_line(row, widths) for row in rows]
-    lines += ["", *(f"* {goal}" for goal in goals(results))]
+    lines += ["", *(f"* {goal}" for goal in goals(results)), "", f"{run}."]
     for result in results:
         lines += _details(result)
     return "\n".join(lines) + "\n"

@@ -60,9 +60,10 @@ def test_goals(figures: dict[str, int], missed: list[str]) -> None:
 
 
 def test_the_report_has_a_row_of_sums_and_every_reason() -> None:
-    text = as_markdown([counted(("build", FAIL)), result()])
+    text = as_markdown([counted(("build", FAIL)), result()], "commit abc")
     assert text.splitlines()[4].split("|")[1].strip() == "total"
     assert "* a.B: build: build: why" in text
+    assert "\ncommit abc.\n" in text
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("*.yaml")), ids=lambda path: path.stem)
