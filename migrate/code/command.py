@@ -311,10 +311,10 @@ def _compile_steps(report: Report, work: _Work, programs: list[Program], out: Pa
             work.texts[source.path] = text.encode(source.encoding)
             (out / source.path).write_bytes(work.texts[source.path])
     for kind in (TRAINING, GENERATION):
-        mine = [step for step in steps if step.kind == kind]
-        if kind == GENERATION and not any(step.function_line for step in mine):
+        found = [step for step in steps if step.kind == kind]
+        if kind == GENERATION and not any(step.function_line for step in found):
             continue  # nothing to compare: the section on execution says why
-        report.stages.append(_as_graphs(kind, mine))
+        report.stages.append(_as_graphs(kind, found))
 
 
 def _as_graphs(kind: str, steps: list[Step]) -> Stage:

@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from migrate.code.verify.bounds import array, bound_of, distance, without_dropout
+from migrate.code.verify.decode_side import DecodeComparison
 from migrate.code.verify.programs import FAILED, StepJob
 
-BOUND = 1e-5
-"""Of the norm of a gradient, and of the loss: the compiler orders sums of float32 otherwise."""
-BOUND_16 = 1e-2
-"""The same for 16 bit floats, which keep 8 or 11 bits."""
 ROUNDING = 1e-6
 """Of the largest gradient: below this, a difference is the rounding of terms that cancel."""
 
@@ -28,7 +26,7 @@ class _Enough(BaseException):
     """Everything was compared; no `except Exception` of the program stops it."""
 
 
-class _Comparison:
+class Comparison:
     """All training steps of a program."""
 
     def __init__(self, job: StepJob, backward: Any, compiled_step: Any) -> None:
@@ -37,6 +35,8 @@ class _Comparison:
         self.original: Callable[..., Any] = backward.backward_of
         self.reasons: dict[tuple[str, int], str | None] = {}
         self.counts: dict[tuple[str, int], int] = {}
+        self.so_far: dict[tuple[str, int], str | None] = {}
+        """What is to be said of a generation step if the program ends now."""
 
     def backward_of(self, forward: Callable[..., Any], *sources: Any, compiled: bool = False) -> Callable[..., Any]:
         """In place of `ms_compat.backward.backward_of`: the eager step, which is compared on its way."""
@@ -44,8 +44,7 @@ class _Comparison:
         code = getattr(forward, "__code__", None)
         if code is None:
             return eager
-        path = os.path.relpath(os.path.realpath(code.co_filename), os.path.realpath(self.job.root))
-        place = (Path(path).as_posix(), code.co_firstlineno)
+        place = self.place(code.co_filename, code.co_firstlineno)
         if place not in self.wanted:
             return eager
         gradient = self.backward.Gradient(forward)
@@ -58,10 +57,15 @@ class _Comparison:
 
         return compared
 
+    def place(self, file: str, line: int) -> tuple[str, int]:
+        """File, from the root of the output, and line."""
+        path = os.path.relpath(os.path.realpath(file), os.path.realpath(self.job.root))
+        return Path(path).as_posix(), line
+
     def _compare(
         self, place: tuple[str, int], candidate: Any, gradient: Any, parameters: Any, args: Any, kwargs: Any
     ) -> None:
-        self._write({place: "started"})
+        self.write({place: "started"})
         state = candidate.state.read((args, kwargs))
         kept = state.held()
 
@@ -71,36 +75,35 @@ class _Comparison:
                 owner[name] = value
             return now
 
-        with _without_dropout():
+        with without_dropout():
             want = (*gradient(parameters, args, kwargs), put_back())
             have = None
             for _ in range(2):  # the first call of a key is eager and watched
                 if candidate.refused is None:
                     have = (*candidate(parameters, args, kwargs), put_back())
         if candidate.refused is not None:
-            reason = self._relative(candidate.refused)
-            self._judge(place, f"{FAILED}: {reason}" if candidate.failed else reason)
+            reason = self.relative(candidate.refused)
+            self.judge(place, f"{FAILED}: {reason}" if candidate.failed else reason)
         elif difference := self._difference(want, have, parameters):
-            self._judge(place, difference)
+            self.judge(place, difference)
         else:
             self.counts[place] = self.counts.get(place, 0) + 1
             if self.counts[place] >= self.job.comparisons:
-                self._judge(place, None)
+                self.judge(place, None)
             else:
-                self._write({place: f"it was compared {self.counts[place]} times only"})
+                self.write({place: f"it was compared {self.counts[place]} times only"})
 
-    def _relative(self, reason: str) -> str:
+    def relative(self, reason: str) -> str:
         return reason.replace(self.job.root + os.sep, "").replace(os.path.realpath(self.job.root) + os.sep, "")
 
     def _difference(self, want: Any, have: Any, parameters: Any) -> str | None:
         names = [parameter.name for parameter in parameters]
         tensors = [self._tensors(*side) for side in (want, have)]
         pairs = zip(*tensors, strict=True)
-        largest = max((float(np.abs(g).max(initial=0.0)) for g in map(_array, want[1])), default=0.0)
+        largest = max((float(np.abs(g).max(initial=0.0)) for g in map(array, want[1])), default=0.0)
         for number, (a, b) in enumerate(pairs):
-            x, y = _array(a), _array(b)
-            bound = BOUND_16 if "16" in str(a.dtype) and "Float" in str(a.dtype) else BOUND
-            off = float(np.linalg.norm((x - y).ravel())) if np.isfinite(x).all() else float(not np.array_equal(x, y))
+            x, y = array(a), array(b)
+            bound, off = bound_of(a), distance(x, y)
             position = number - (len(tensors[0]) - len(names))
             floor = ROUNDING * largest * np.sqrt(x.size) if position >= 0 else 0.0
             if not off <= bound * float(np.linalg.norm(x.ravel())) + floor + 1e-12:
@@ -113,36 +116,17 @@ class _Comparison:
         self.compiled_step.flatten(result, leaves)
         return [*leaves, *(value for value in buffers if value is not None), *gradients]
 
-    def _judge(self, place: tuple[str, int], reason: str | None) -> None:
+    def judge(self, place: tuple[str, int], reason: str | None) -> None:
         self.reasons[place] = reason
-        self._write({})
+        self.write({})
         if set(self.reasons) >= self.wanted or (reason is not None and reason.startswith(FAILED)):
             raise _Enough
 
-    def _write(self, more: dict[tuple[str, int], str | None]) -> None:
+    def write(self, more: dict[tuple[str, int], str | None]) -> None:
         """At every change: a compiler may end the process."""
         counted = {place: f"it was compared {n} times only" for place, n in self.counts.items()}
-        records = [[*place, reason] for place, reason in {**counted, **more, **self.reasons}.items()]
+        records = [[*place, reason] for place, reason in {**counted, **self.so_far, **more, **self.reasons}.items()]
         Path(self.job.result).write_text(json.dumps(records), encoding="utf-8")
-
-
-def _array(value: Any) -> np.ndarray:
-    return np.asarray((value.float() if "BFloat" in str(value.dtype) else value).asnumpy(), np.float64)
-
-
-class _without_dropout:
-    """Two runs with dropout cannot be compared: each draws other masks."""
-
-    def __enter__(self) -> None:
-        from mindspore import ops
-
-        self.dropout = ops.dropout
-        ops.dropout = lambda input, *args, **kwargs: input
-
-    def __exit__(self, *exc: object) -> None:
-        from mindspore import ops
-
-        ops.dropout = self.dropout
 
 
 def main(path: Path) -> None:
@@ -159,9 +143,12 @@ def main(path: Path) -> None:
     sys.path[:0] = [str(script.parent), str(root)]
     sys.argv = [str(script), *job.arguments]
     backward: Any = importlib.import_module("ms_compat.backward")
-    comparison = _Comparison(job, backward, importlib.import_module("ms_compat.compiled_step"))
+    comparison = Comparison(job, backward, importlib.import_module("ms_compat.compiled_step"))
     backward.backward_of = comparison.backward_of
-    comparison._write({})
+    if (root / "ms_compat" / "decode_step.py").is_file():
+        generation: Any = importlib.import_module("ms_compat.decode_step")
+        generation.decode_step = DecodeComparison(comparison, generation).decode_step
+    comparison.write({})
     with contextlib.suppress(_Enough):
         runpy.run_path(str(script), run_name="__main__")
     sys.stdout.flush()

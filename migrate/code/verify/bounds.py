@@ -1,0 +1,42 @@
+"""How far a compiled result may be from the eager one, and how both are made comparable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+BOUND = 1e-5
+"""Of the norm of a gradient, and of the loss: the compiler orders sums of float32 otherwise."""
+BOUND_16 = 1e-2
+"""The same for 16 bit floats, which keep 8 or 11 bits."""
+
+
+def bound_of(tensor: Any) -> float:
+    """The bound for a tensor's type, in parts of its norm."""
+    return BOUND_16 if "16" in str(tensor.dtype) and "Float" in str(tensor.dtype) else BOUND
+
+
+def array(tensor: Any) -> np.ndarray:
+    """Its values in 64 bits."""
+    return np.asarray((tensor.float() if "BFloat" in str(tensor.dtype) else tensor).asnumpy(), np.float64)
+
+
+def distance(x: np.ndarray, y: np.ndarray) -> float:
+    """Norm of the difference; of values that are not finite, whether they differ."""
+    return float(np.linalg.norm((x - y).ravel())) if np.isfinite(x).all() else float(not np.array_equal(x, y))
+
+
+class without_dropout:
+    """Two runs with dropout cannot be compared: each draws other masks."""
+
+    def __enter__(self) -> None:
+        from mindspore import ops
+
+        self.dropout = ops.dropout
+        ops.dropout = lambda input, *args, **kwargs: input
+
+    def __exit__(self, *exc: object) -> None:
+        from mindspore import ops
+
+        ops.dropout = self.dropout
