@@ -45,10 +45,12 @@ class Package:
     convert: Mapping[str, str]
     """Packages of pure torch that it needs, converted together with it: name on PyPI -> version."""
     beside: Mapping[str, str]
-    """Other packages that it needs and the environment may lack: name on PyPI -> version."""
+    """Other packages that it needs and the environment may lack, with what those need: name on PyPI -> version."""
     recipes: Sequence[Recipe]
     left_out: Mapping[str, str]
     """Qualified name of a module class, or a prefix of such names -> why it has no recipe."""
+    unimportable: Mapping[str, str]
+    """File that cannot be imported in PyTorch -> why."""
     remote_code: Sequence[str]
     """Files of the package that make a repository of their own, as remote code is; all of it when there are none."""
 
@@ -64,7 +66,7 @@ def read_package(path: Path) -> Package:
     recipes = read_recipes(path) if body.get("modules") else []
     for word, text in (body.get("let") or {}).items():  # what the expressions of several recipes have in common
         recipes = [replace(recipe, build=recipe.build.replace(word, text)) for recipe in recipes]
-    given: dict[str, Any] = {key: body.get(key) or {} for key in ("convert", "beside", "left_out")}
+    given: dict[str, Any] = {key: body.get(key) or {} for key in ("convert", "beside", "left_out", "unimportable")}
     remote_code = body.get("remote_code") or ()
     return Package(
         body["package"], str(body["version"]), body["import"], recipes=recipes, remote_code=remote_code, **given
@@ -110,16 +112,20 @@ def _wheel(name: str, version: str, build: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def dependencies(packages: Sequence[Package], build: Path) -> Path:
-    """A directory for the search path with what the packages need beside them; nothing of it goes into this Python."""
-    folder = build / "dependencies"
-    wanted = sorted({f"{name}=={version}" for package in packages for name, version in package.beside.items()})
+def dependencies(package: Package, build: Path) -> Path:
+    """A directory for the search path with what a package needs beside it; nothing of it goes into this Python.
+
+    Each package has its own: what one needs may change what another finds (optional imports).
+    """
+    folder = build / "dependencies" / package.import_name
+    wanted = "\n".join(f"{name}=={version}" for name, version in sorted(package.beside.items()))
     done = folder / ".installed"
-    have = done.read_text(encoding="utf-8").split() if done.is_file() else []
-    if missing := [requirement for requirement in wanted if requirement not in have]:
-        _pip("install", "--target", str(folder), "--upgrade", *missing)
-        done.write_text("\n".join([*have, *missing]), encoding="utf-8")
-    folder.mkdir(parents=True, exist_ok=True)
+    if not done.is_file() or done.read_text(encoding="utf-8") != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        if wanted:
+            _pip("install", "--target", str(folder), *wanted.splitlines())
+        folder.mkdir(parents=True, exist_ok=True)
+        done.write_text(wanted, encoding="utf-8")
     return folder
 
 

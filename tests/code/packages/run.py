@@ -2,8 +2,8 @@
 
     python tests/code/packages/run.py [--build build/packages] [--jobs 2] [NAME ...]
 
-Writes `table.md` and `table.json` into the build directory, after every package, so that a run that is ended early leaves
-what it found. Exit code 1: a goal is missed.
+Writes `table.md` and `table.json` into the build directory, after every package, so that a run that is ended early
+leaves what it found. Exit code 1: a goal is missed.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"{unknown[0]} is unknown; known are {', '.join(known)}")
     packages = [read_package(known[name]) for name in options.names or known]
     build: Path = options.build.absolute()
-    path = [dependencies(packages, build)]
     for package in packages:
         fetch(package, build)  # before they run side by side: several may come out of one download
+        dependencies(package, build)
     begin = time.perf_counter()
     results: dict[str, PackageResult] = {}
     # Processes, because a run sets variables of its environment. The longest begin first, so that none runs alone at
     # the end.
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         longest = sorted(packages, key=lambda package: len(package.recipes), reverse=True)
-        running = [pool.submit(run_package, package, build, path) for package in longest]
+        running = [pool.submit(run_package, package, build) for package in longest]
         for done in as_completed(running):
             result = done.result()
             results[result.name] = result
@@ -94,9 +94,10 @@ def _commit() -> str:
     return f"commit {git('rev-parse', '--short', 'HEAD') or 'unknown'}{' with changes' if git('status', '-s') else ''}"
 
 
-def run_package(package: Package, build: Path, path: list[Path]) -> PackageResult:
+def run_package(package: Package, build: Path) -> PackageResult:
     """Converts one package and compares it with itself on PyTorch."""
     begin = time.perf_counter()
+    path = [dependencies(package, build)]
     repo, out = fetch(package, build), build / "converted" / package.import_name
     report = convert(repo, out, force=True)
     project = load_project(repo)
@@ -108,15 +109,20 @@ def run_package(package: Package, build: Path, path: list[Path]) -> PackageResul
         parsed=report.facts["files_parsed"],
         valid=report.facts["files_that_compile"],
         findings=len(report.findings),
+        recipes=len(package.recipes),
+        unimportable=dict(package.unimportable),
     )
     with _search_path(path):
         reference = _imports(project, repo)
     with _search_path([without_torch(build), *path]):
         candidate = _imports(project, out)
     for file, reason in candidate.items():
-        if reference[file] is not None:
-            result.unimportable[file] = reference[file] or ""
-        elif reason is not None:
+        if (problem := reference[file]) is not None:
+            if file not in package.unimportable:
+                result.misses.append(Miss(file, "import in PyTorch", problem))
+            continue
+        result.imported_in_torch += 1
+        if reason is not None:
             result.misses.append(Miss(file, "import", reason))
         else:
             result.imported += 1
