@@ -96,9 +96,18 @@ class ParallelLayout:
         ]
 
     def weight_owner(self, rank: int) -> int:
-        """The rank whose file holds the weights of `rank`: the first of its data and context replicas."""
+        """The rank whose file holds the weights of `rank`: the first of those that hold the same ones.
+
+        Data and context replicas do, but not those with other experts, nor any where parameters are cut over dp.
+        """
         here = self.coordinates(rank)
-        return self.rank(tp=here["tp"], pp=here["pp"])
+        dp = here["dp"] if self.zero == 3 else here["dp"] % self.ep
+        return self.rank(tp=here["tp"], pp=here["pp"], dp=dp)
+
+    def state_owner(self, rank: int) -> int:
+        """The rank whose file holds the optimizer states of `rank`."""
+        here = self.coordinates(rank)
+        return self.rank(tp=here["tp"], pp=here["pp"], dp=here["dp"] if self.zero else here["dp"] % self.ep)
 
     def __str__(self) -> str:
         set_axes = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) != f.default]

@@ -1,6 +1,7 @@
-"""Which piece of which parameter a rank holds: the one place where a layout meets a family.
+"""Which piece of which tensor a rank holds: the one place where a layout meets a family.
 
-`weights` cuts checkpoints with it, `ms_models` loads and saves with it, `check` and `plan` judge with it.
+`ms_models` loads and saves with `rank_shards`, for the layouts it trains; `weights` cuts checkpoints for every layout
+(`mappings/rank_cuts.py`) with the same rules; `check` and `plan` judge with them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mappings.errors import UserError
-from mappings.families import Family, Parameter
+from mappings.families import Atom, Family, Parameter
 from mappings.layout import ParallelLayout
 
 AXIS_NAMES = ("rows", "columns")
@@ -43,61 +44,130 @@ class Shard:
 
 
 def check_layout(family: Family, config: Mapping[str, Any], layout: ParallelLayout) -> None:
-    """Refuses a layout that does not fit the model, before anything starts.
+    """Refuses a layout that a model cannot be trained in, before anything starts.
 
     Raises:
         UserError: names the axis, the sizes that clash and a size that would fit.
     """
-    dims = family.dims(config)
     for parameter in family.parameters(config):
-        if parameter.cut is None or parameter.padded:
-            continue
-        pieces = parameter.shape[parameter.cut] // parameter.unit
-        if pieces % layout.tp:
-            unit = "heads" if parameter.layer_class == "attention" else AXIS_NAMES[parameter.cut]
-            fit = max(n for n in range(1, layout.tp) if pieces % n == 0)
-            raise UserError(
-                f"layout: tp={layout.tp} does not divide the {pieces} {unit} of {parameter.name}; tp={fit} would"
-            )
-    if layout.pp * layout.vpp > dims["layers"]:
-        raise UserError(f"layout: pp={layout.pp} x vpp={layout.vpp} stages, but the model has {dims['layers']} layers")
+        for part in parameter.parts or (parameter,):
+            _check_tp(part, layout, copies=False)
+    _check_stages(family, config, layout)
 
 
-def padded_rows(parameter: Parameter, layout: ParallelLayout) -> int:
+def check_cut(family: Family, config: Mapping[str, Any], layout: ParallelLayout) -> None:
+    """Refuses a layout that the weights of a model cannot be cut for.
+
+    More general than `check_layout`: where several query heads share a key/value head, ranks may hold copies of it.
+
+    Raises:
+        UserError: names the axis, the sizes that clash and a size that would fit.
+    """
+    for atom in family.atoms(config).values():
+        _check_tp(atom, layout, copies=True)
+    _check_stages(family, config, layout)
+    experts = family.dims(config).get("experts")
+    if layout.ep > 1 and not experts:
+        raise UserError(f"layout: ep={layout.ep}, but the {family.name} family has no experts")
+    if experts and experts % layout.ep:
+        raise UserError(f"layout: ep={layout.ep} does not divide the {experts} experts")
+
+
+def _check_tp(piece: Atom | Parameter, layout: ParallelLayout, copies: bool) -> None:
+    if piece.cut is None or piece.padded:
+        return
+    units = piece.shape[piece.cut] // piece.unit
+    if units % layout.tp == 0:
+        return
+    if copies and isinstance(piece, Atom) and piece.grouped and layout.tp % units == 0:
+        return
+    unit = "heads" if piece.layer_class == "attention" else AXIS_NAMES[min(piece.cut, 1)]
+    fit = max(n for n in range(1, layout.tp) if units % n == 0)
+    raise UserError(f"layout: tp={layout.tp} does not divide the {units} {unit} of {piece.name}; tp={fit} would")
+
+
+def _check_stages(family: Family, config: Mapping[str, Any], layout: ParallelLayout) -> None:
+    layers = family.dims(config)["layers"]
+    if layout.pp * layout.vpp > layers:
+        raise UserError(f"layout: pp={layout.pp} x vpp={layout.vpp} stages, but the model has {layers} layers")
+
+
+def padded_rows(piece: Atom | Parameter, layout: ParallelLayout) -> int:
     """Length along `cut` after vocabulary padding, so that every tp rank holds the same number of rows."""
-    assert parameter.cut is not None
-    size = parameter.shape[parameter.cut]
-    if not parameter.padded:
+    assert piece.cut is not None
+    size = piece.shape[piece.cut]
+    if not piece.padded:
         return size
     multiple = layout.vocab_multiple * layout.tp
     return -(-size // multiple) * multiple
+
+
+def tp_span(piece: Atom | Parameter, layout: ParallelLayout, tp_rank: int) -> tuple[int, int, int]:
+    """Indices `start:stop` along `cut` that a tensor-parallel rank holds, and how many of zeros follow.
+
+    Ranks hold equal runs. Where there are more ranks than key/value heads, neighbours hold copies of a head.
+    """
+    assert piece.cut is not None
+    size = piece.shape[piece.cut]
+    units = size // piece.unit
+    if not piece.padded and units < layout.tp and isinstance(piece, Atom) and piece.grouped:
+        start = tp_rank * units // layout.tp * piece.unit
+        return start, start + piece.unit, 0
+    rows = padded_rows(piece, layout) // layout.tp
+    start, stop = min(tp_rank * rows, size), min((tp_rank + 1) * rows, size)
+    return start, stop, rows - (stop - start)
 
 
 def shard(parameter: Parameter, layout: ParallelLayout, tp_rank: int) -> Shard:
     """The piece of `parameter` that tensor-parallel rank `tp_rank` holds."""
     if parameter.cut is None:
         return Shard(parameter, 0, 0, 0)
-    size = parameter.shape[parameter.cut]
-    rows = padded_rows(parameter, layout) // layout.tp
-    start, stop = min(tp_rank * rows, size), min((tp_rank + 1) * rows, size)
-    return Shard(parameter, start, stop, rows - (stop - start))
+    return Shard(parameter, *tp_span(parameter, layout, tp_rank))
 
 
 def layers_of_stage(layers: int, layout: ParallelLayout, pp_rank: int) -> range:
     """Decoder layers of a pipeline stage (vpp=1); the first `layers % pp` stages take one layer more."""
-    base, extra = divmod(layers, layout.pp)
-    start = pp_rank * base + min(pp_rank, extra)
-    return range(start, start + base + (pp_rank < extra))
+    return _chunk(layers, layout.pp, pp_rank)
+
+
+def chunks_of_stage(layers: int, layout: ParallelLayout, pp_rank: int) -> list[range]:
+    """Decoder layers of each of the vpp chunks of a pipeline stage, in the order in which a micro-batch meets them.
+
+    The interleaved schedule deals pp * vpp consecutive chunks round robin; the first ones take a layer more where the
+    layers do not divide.
+    """
+    chunks = layout.pp * layout.vpp
+    return [_chunk(layers, chunks, chunk) for chunk in range(pp_rank, chunks, layout.pp)]
+
+
+def _chunk(layers: int, chunks: int, index: int) -> range:
+    base, extra = divmod(layers, chunks)
+    start = index * base + min(index, extra)
+    return range(start, start + base + (index < extra))
+
+
+def stages_of_layers(layers: int, layout: ParallelLayout) -> list[int]:
+    """Pipeline stage of each decoder layer."""
+    owner = {
+        layer: stage
+        for stage in range(layout.pp)
+        for chunk in chunks_of_stage(layers, layout, stage)
+        for layer in chunk
+    }
+    return [owner[layer] for layer in range(layers)]
 
 
 def rank_shards(family: Family, config: Mapping[str, Any], layout: ParallelLayout, rank: int) -> list[Shard]:
-    """Every piece that `rank` holds.
+    """Every piece that `rank` holds of a model in training, where parameters are cut over tp and replicated over dp.
 
     Raises:
-        UserError: the layout does not fit the model, or asks for what no family supports yet.
+        UserError: the layout does not fit the model, or asks for what training does not support yet.
     """
     if layout.pp > 1 or layout.ep > 1 or layout.cp > 1 or layout.zero:
         raise UserError(f"layout: {layout}: weights are cut over tp and replicated over dp, nothing else yet")
     check_layout(family, config, layout)
     tp_rank = layout.coordinates(rank)["tp"]
-    return [shard(parameter, layout, tp_rank) for parameter in family.parameters(config)]
+    parameters = family.parameters(config)
+    if layout.tp > 1 and (fused := next((p.name for p in parameters if p.parts), None)):
+        raise UserError(f"layout: {layout}: {fused} is fused, no single slice of it is a rank's")
+    return [shard(parameter, layout, tp_rank) for parameter in parameters]

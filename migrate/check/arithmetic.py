@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mappings.errors import UserError
+from mappings.families.settings import field as field_value
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
@@ -20,14 +21,18 @@ def dimensions_are_whole(subject: Subject, tally: Tally) -> Iterator[Finding]:
     if subject.family is None:
         return
     for source in subject.family.dimensions.values():
+        if "is" in source:  # computed from others
+            continue
         tally.add()
         field = source["field"]
-        value = subject.config.get(field)
+        value = field_value(subject.config, source)
         if value is None and "default" not in source:
             yield finding("C414", f"{field} is missing", file=FILE, field=field)
-        elif value is not None and (type(value) is not int or value < 1):
+        elif value is not None and (type(value) is not int or value < source.get("minimum", 1)):
             yield finding("C414", f"{field} is {value!r}, no positive whole number", file=FILE, field=field)
     for name, source in subject.family.flags.items():
+        if "is" in source:
+            continue
         tally.add()
         try:
             subject.family.flag(subject.config, name)

@@ -1,4 +1,4 @@
-"""Every family has a card that names its state, and each measured state a command that exists."""
+"""Every family that can be built has a card that names its state, and each measured state a command that exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mappings.families import families
+from mappings.families import Family, families
 from ms_models.auto import registered
 
 ROOT = Path(__file__).parents[2]
@@ -20,14 +20,19 @@ def card(family: str) -> dict[str, Any]:
     return yaml.safe_load((ROOT / "ms_models" / "families" / family / "card.yaml").read_text(encoding="utf-8"))
 
 
-def test_every_family_has_a_model_and_a_card() -> None:
-    for name, family in families().items():
-        assert set(family.model_types) <= set(registered())
+def built() -> dict[str, Family]:
+    """Families with a model; of the others, only checkpoints are converted."""
+    return {name: family for name, family in families().items() if set(family.model_types) & set(registered())}
+
+
+def test_every_model_has_a_family_and_a_card() -> None:
+    assert {kind for family in built().values() for kind in family.model_types} == set(registered())
+    for name, family in built().items():
         assert card(name)["family"] == name
         assert set(card(name)["architectures"]) == set(family.architectures)
 
 
-@pytest.mark.parametrize("family", families())
+@pytest.mark.parametrize("family", built())
 def test_states_and_commands_are_real(family: str) -> None:
     body = card(family)
     assert set(body["status"].values()) <= STATES
