@@ -157,7 +157,7 @@ class _Graph:
         def recorded(*_: Tensor) -> Any:
             # The inputs are the very objects that `forward` finds in its arguments, its closure and the modules.
             leaves: list[Tensor] = []
-            with recorded_part(), effects(tensors) as writes:
+            with recorded_part(tensors), effects(tensors) as writes:
                 structure[:] = [flatten(forward(*args, **kwargs), leaves)]
                 after = state.held()
                 replaced[:] = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new]

@@ -27,6 +27,8 @@ class _Recorder(jit_trace.TraceJitContext):
         super().__init__()
         self._without_gradient: list[Tensor] = []
         """Computed inside of `no_grad`, which a graph does not know."""
+        self._parts: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+        """Complex numbers and their parts, by the name of the part and `id`."""
 
     def args_preprocess(self, prim_name: str, prim_res: Any, *args: Any) -> Any:
         self.stop_gradients()
@@ -45,6 +47,8 @@ class _Recorder(jit_trace.TraceJitContext):
         if prim.name == "Stack":  # its gradient needs the number of tensors, which only the other capture mode sets
             prim = ops.Stack(prim.axis)
             prim.add_prim_attr("num", len(args[0]))
+        if prim.name in ("Real", "Imag"):
+            return self._part(prim, prim_res, args[0])
         # Not MindSpore's own, whose words for a log read every tensor back.
         prim_res, files, lines, args = self.args_preprocess(prim.name, prim_res, *args)
         TraceRecorder.get_instance().new_node(prim, (prim_res, files, lines, False), *args)
@@ -60,9 +64,20 @@ class _Recorder(jit_trace.TraceJitContext):
             for tensor in made:
                 self.pass_trace_node(ops.stop_gradient(tensor), tensor)
 
+    def _part(self, prim: Any, prim_res: Tensor, number: Tensor) -> Tensor:
+        """One node for each part of a complex number: the compiler fails to add up more than two complex gradients."""
+        known = self._parts.get((prim.name, id(number)))
+        if known is not None:
+            self.pass_trace_node(known[1], prim_res)
+            return prim_res
+        _, files, lines, args = self.args_preprocess(prim.name, prim_res, number)
+        TraceRecorder.get_instance().new_node(prim, (prim_res, files, lines, False), *args)
+        self._parts[prim.name, id(number)] = number, prim_res
+        return prim_res
+
     def forget(self) -> None:
         """Of a recording that has ended."""
-        self._without_gradient = []
+        self._without_gradient, self._parts = [], {}
 
 
 def _holds_tensor(value: Any) -> bool:
@@ -119,9 +134,16 @@ def own_names(tensors: Iterable[Tensor]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def recorded_part() -> Iterator[None]:
-    """Around the code that is recorded: an exception ends the recording, or the process could not record again."""
+def recorded_part(tensors: Iterable[Tensor] = ()) -> Iterator[None]:
+    """Around the code that is recorded: an exception ends the recording, or the process could not record again.
+
+    Args:
+        tensors: its inputs.
+    """
     try:
+        for tensor in tensors:
+            if tensor.is_complex() and not (isinstance(tensor, Parameter) and tensor.requires_grad):
+                _recorder.pass_trace_node(ops.stop_gradient(tensor), tensor)  # for the same reason as in `_part`
         yield
         _recorder.stop_gradients()
     except BaseException:

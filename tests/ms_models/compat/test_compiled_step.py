@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, ops
 
-from ms_models.compat import autograd, backward, compiled_step, recorded
+from ms_models.compat import autograd, backward, compiled_step, complex_views, elementwise, recorded
 from ms_models.compat.backward import backward_of
 from ms_models.compat.batch_layers import BatchNorm1d
 from ms_models.compat.compiled_step import LIMIT, CompiledGradient
@@ -484,3 +484,27 @@ def test_updates_as_one_graph(make: Callable[[Any], Any], monkeypatch: pytest.Mo
 
     for want, have in zip(run(False), run(True), strict=True):
         same(want, have)
+
+
+def test_rotations_by_complex_numbers(made: list[CompiledGradient]) -> None:
+    """Both projections meet the same complex table, once for each head: MindSpore cannot add up complex gradients."""
+    angles = np.linspace(0, 3, 10, dtype=np.float32).reshape(5, 2)
+    table = elementwise.polar(ops.ones((5, 2), ms.float32), Tensor(angles))
+        ops.ones((5, 2), ms.float32), Tensor(np.linspace(0, 3, 10, dtype=np.float32).reshape(5, 2))
+    )
+
+    def run(compiled: bool) -> list[Any]:
+        model = net()
+
+        def compute_loss(x: Tensor) -> Tensor:
+            pairs = complex_views.view_as_complex(model(x).reshape(5, 2, 2))
+            turned = complex_views.view_as_real(complex_views.product(pairs, table))
+            heads = complex_views.view_as_complex(ops.stack([turned, turned * 2], 1))
+            return (complex_views.view_as_real(complex_views.product(heads, table.expand_dims(1))) ** 3).sum()
+
+        step = backward_of(compute_loss, model, compiled=compiled)
+        return [float(step(batch(number)[0]).asnumpy()) for number in range(3)] + grads(model)
+
+    for want, have in zip(*both(run), strict=True):
+        same(want, have)
+    assert graphs(made[0]) == 1
