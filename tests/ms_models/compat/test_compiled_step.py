@@ -490,8 +490,6 @@ def test_rotations_by_complex_numbers(made: list[CompiledGradient]) -> None:
     """Both projections meet the same complex table, once for each head: MindSpore cannot add up complex gradients."""
     angles = np.linspace(0, 3, 10, dtype=np.float32).reshape(5, 2)
     table = elementwise.polar(ops.ones((5, 2), ms.float32), Tensor(angles))
-        ops.ones((5, 2), ms.float32), Tensor(np.linspace(0, 3, 10, dtype=np.float32).reshape(5, 2))
-    )
 
     def run(compiled: bool) -> list[Any]:
         model = net()
