@@ -1,117 +1,151 @@
-"""`msmigrate weights inspect`: names, shapes, dtypes, sizes, NaN and Inf counts of a checkpoint or a file."""
+"""`msmigrate weights inspect`: names, shapes, dtypes, sizes, and what the numbers are like, of any checkpoint."""
 
 from __future__ import annotations
 
-import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mappings.errors import UserError
-from mappings.formats.hf_directory import read_weights
 from mappings.formats.manifest import NAME, Manifest
-from mappings.formats.safetensors import SafetensorsError, TensorEntry, read_header
+from mappings.formats.mindspore_ckpt_reader import read_ckpt
+from mappings.formats.safetensors import DTYPE_BITS, read_header
 from migrate.progress import Tracker, quiet
 from migrate.report import Report, Stage, Verdict
 from migrate.weights.codes import finding
+from migrate.weights.containers.state_dict import PICKLES, Entry, read_state_dict
+from migrate.weights.statistics import FLOATS, Statistics, statistics
 
-CHUNK = 8 << 20  # bytes read at a time; a multiple of every item size
-# Integer type, exponent mask and fraction mask: all exponent bits set is Inf, or NaN where a fraction bit is set too.
-MASKS = {
-    "F16": ("<u2", 0x7C00, 0x03FF),
-    "BF16": ("<u2", 0x7F80, 0x007F),
-    "F32": ("<u4", 0x7F80_0000, 0x007F_FFFF),
-    "F64": ("<u8", 0x7FF0_0000_0000_0000, 0x000F_FFFF_FFFF_FFFF),
-}
+NUMBERS = ("nan", "inf", "min", "max", "mean", "std", "magnitudes")
+THREADS = 2  # numpy leaves the interpreter free while it counts
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A tensor of the list."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: Path
+    spans: tuple[tuple[int, int], ...]
+    """(First byte, bytes) of its parts in the file."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in the file."""
+        return sum(size for _, size in self.spans)
 
 
 def inspect(path: Path, *, track: Tracker = quiet) -> Report:
-    """Lists the tensors of a Hugging Face directory, a sharded directory or one safetensors file.
+    """Lists the tensors of a directory or a file: safetensors, pickles of torch, MindSpore's `.ckpt`.
 
-    `facts["tensors"]` holds per tensor name, file, dtype, shape, bytes, and nan and inf (None where the dtype has no
-    mask here: integers and packed formats).
+    `facts["tensors"]` holds per tensor name, file, dtype, shape, bytes; nan, inf, min, max, mean, std and a histogram
+    of magnitudes (None where elements are packed or complex).
 
     Raises:
-        UserError: there is no such path, or it is malformed.
+        UserError: there is no such path, nothing in it can be read, or it is malformed.
     """
     report = Report("weights inspect", str(path))
-    if path.is_file():
-        entries, metadata = read_header(path)
-        report.facts.update(kind="safetensors file", metadata=metadata)
-    elif (path / NAME).is_file():
-        manifest = Manifest.read(path)
-        files = sorted(name for name in manifest.files if name.endswith(".safetensors"))
-        entries = [entry for name in files for entry in read_header(path / name)[0]]
-        report.facts.update(kind="sharded checkpoint", family=manifest.family, layout=str(manifest.layout))
-        if "step" in manifest.training:
-            report.facts["step"] = manifest.training["step"]
-    elif path.is_dir():
-        weights = read_weights(path)
-        entries = [entry for file in weights.files.values() for entry in file.entries]
-        report.facts["kind"] = "Hugging Face directory"
-    else:
-        raise UserError(f"{path}: no such file or directory")
+    kind, tensors, facts = _subject(path)
+    report.facts.update(kind=kind, **facts)
     rows = []
-    with track("reading", sum(entry.nbytes for entry in entries)) as advance:
-        for entry in entries:
-            nan, inf = count_special(entry)
-            advance(entry.nbytes)
-            if nan or inf:
-                message = f"{nan} NaN and {inf} Inf"
-                report.findings.append(finding("W015", message, file=entry.path.name, tensor=entry.name))
-            rows.append(
-                {
-                    "name": entry.name,
-                    "file": entry.path.name,
-                    "dtype": entry.dtype,
-                    "shape": list(entry.shape),
-                    "bytes": entry.nbytes,
-                    "nan": nan,
-                    "inf": inf,
-                }
-            )
-    dtypes = {dtype: sum(entry.dtype == dtype for entry in entries) for dtype in sorted({e.dtype for e in entries})}
+    with track("reading", sum(t.nbytes for t in tensors)) as advance, ThreadPoolExecutor(THREADS) as pool:
+        found = pool.map(lambda t: statistics(t.path, t.dtype, t.spans, t.name), tensors)
+        for tensor, numbers in zip(tensors, found, strict=True):
+            advance(tensor.nbytes)
+            if numbers is not None and (numbers.nan or numbers.inf):
+                message = f"{numbers.nan} NaN and {numbers.inf} Inf"
+                report.findings.append(finding("W015", message, file=tensor.path.name, tensor=tensor.name))
+            rows.append(_row(tensor, path, numbers))
     report.facts.update(
-        files=len({entry.path for entry in entries}),
-        tensor_count=len(entries),
-        elements=sum(int(np.prod(entry.shape, dtype=object)) for entry in entries),
-        bytes=sum(entry.nbytes for entry in entries),
-        dtypes=dtypes,
+        files=len({tensor.path for tensor in tensors}),
+        tensor_count=len(tensors),
+        elements=sum(int(np.prod(tensor.shape, dtype=object)) for tensor in tensors),
+        bytes=sum(tensor.nbytes for tensor in tensors),
+        dtypes=dict(sorted(Counter(tensor.dtype for tensor in tensors).items())),
         tensors=rows,
     )
-    counted = sum(row["nan"] is not None for row in rows)
-    special = sum(bool(row["nan"] or row["inf"]) for row in rows)
+    counted = sum(tensor.dtype in FLOATS for tensor in tensors)
+    special = len(report.findings)
     message = f"{special} of {counted} floating-point tensors hold NaN or Inf"
     verdict = Verdict.FAIL if special else Verdict.PASS if counted else Verdict.SKIPPED
     report.stages.append(Stage("finite", verdict, message, counted))
     return report
 
 
-def count_special(entry: TensorEntry) -> tuple[int | None, int | None]:
-    """How many NaN and Inf a tensor holds, by integer masks; (None, None) for dtypes without a mask.
+def _subject(path: Path) -> tuple[str, list[Listed], dict[str, Any]]:
+    """What a path is, its tensors, and what else there is to say about it."""
+    if path.is_file():
+        if path.suffix == ".safetensors":
+            return "safetensors file", list(_safetensors([path])), {"metadata": read_header(path)[1]}
+        if path.suffix == ".ckpt":
+            return "MindSpore checkpoint file", list(_ckpts([path])), {}
+        return "pickled state dict", _entries(read_state_dict(path)), {}
+    if not path.is_dir():
+        raise UserError(f"{path}: no such file or directory")
+    if (path / NAME).is_file():
+        manifest = Manifest.read(path)
+        files = [path / name for name in sorted(manifest.files) if name.endswith(".safetensors")]
+        facts: dict[str, Any] = {"family": manifest.family, "layout": str(manifest.layout)}
+        if "step" in manifest.training:
+            facts["step"] = manifest.training["step"]
+        return "sharded checkpoint", list(_safetensors(files)), facts
+    if any(path.glob("model*.safetensors*")) or any(path.glob("*.bin*")):
+        return "Hugging Face directory", _entries(read_state_dict(path)), {}
+    files = sorted(file for file in path.rglob("*") if file.suffix in (".safetensors", ".ckpt") and file.is_file())
+    weights = [file for file in files if not file.name.startswith("ckpt_strategy")]
+    if not weights:
+        raise UserError(f"{path}: holds no .safetensors, .ckpt or {', '.join(PICKLES)} under a known name")
+    tensors = [t for file in weights for t in (_ckpts([file]) if file.suffix == ".ckpt" else _safetensors([file]))]
+    return "directory of MindSpore", tensors, {}
 
-    Raises:
-        SafetensorsError: the file became shorter than its header says.
-    """
-    if entry.dtype not in MASKS:
-        return None, None
-    kind, exponent, fraction = MASKS[entry.dtype]
-    nan = inf = 0
-    fd = os.open(entry.path, os.O_RDONLY)
-    try:
-        position = 0
-        while position < entry.nbytes:
-            data = os.pread(fd, min(CHUNK, entry.nbytes - position), entry.offset + position)
-            data = data[: len(data) - len(data) % entry.itemsize]
-            if not data:
-                raise SafetensorsError(entry.path, f"ends {entry.nbytes - position} bytes early", entry.name)
-            values = np.frombuffer(data, kind)
-            special = (values & exponent) == exponent
-            if special.any():
-                chosen = values[special] & fraction
-                nan += int(np.count_nonzero(chosen))
-                inf += int(chosen.size - np.count_nonzero(chosen))
-            position += len(data)
-    finally:
-        os.close(fd)
-    return nan, inf
+
+def _entries(entries: Mapping[str, Entry]) -> list[Listed]:
+    return [
+        Listed(e.name, e.dtype, e.shape, e.path, ((e.offset, _bytes(e.dtype, e.shape, e.strides)),))
+        for e in entries.values()
+    ]
+
+
+def _bytes(dtype: str, shape: Sequence[int], strides: Sequence[int] | None) -> int:
+    """Size of a tensor; of a view, of the memory between its first and last element."""
+    count = int(np.prod(shape, dtype=object))
+    if strides is not None and count:
+        count = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    return count * DTYPE_BITS[dtype] // 8
+
+
+def _safetensors(files: Sequence[Path]) -> Iterator[Listed]:
+    for file in files:
+        for entry in read_header(file)[0]:
+            yield Listed(entry.name, entry.dtype, entry.shape, file, ((entry.offset, entry.nbytes),))
+
+
+def _ckpts(files: Sequence[Path]) -> Iterator[Listed]:
+    for file in files:
+        for tensor in read_ckpt(file).tensors:
+            yield Listed(tensor.name, tensor.dtype, tensor.shape, file, tensor.spans)
+
+
+def _row(tensor: Listed, subject: Path, numbers: Statistics | None) -> dict[str, Any]:
+    file = tensor.path.relative_to(subject) if subject.is_dir() else tensor.path.name
+    described = {"name": tensor.name, "file": str(file), "dtype": tensor.dtype, "shape": list(tensor.shape)}
+    if numbers is None:
+        return {**described, "bytes": tensor.nbytes, **dict.fromkeys(NUMBERS)}
+    return {
+        **described,
+        "bytes": tensor.nbytes,
+        "nan": numbers.nan,
+        "inf": numbers.inf,
+        "min": numbers.minimum,
+        "max": numbers.maximum,
+        "mean": numbers.mean,
+        "std": numbers.deviation,
+        "magnitudes": numbers.bars(),
+    }

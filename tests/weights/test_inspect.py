@@ -10,7 +10,7 @@ from mappings.errors import UserError
 from mappings.formats.safetensors import read_header
 from mappings.layout import ParallelLayout
 from migrate.report import Verdict
-from migrate.weights import inspection
+from migrate.weights import statistics as statistics_module
 from migrate.weights.command import convert, inspect
 
 
@@ -23,14 +23,19 @@ def one(tmp_path, dtype, array):
     return read_header(tmp_path / "x.safetensors")[0][0]
 
 
+def special(entry):
+    found = statistics_module.statistics(entry.path, entry.dtype, [(entry.offset, entry.nbytes)], entry.name)
+    return found.nan, found.inf
+
+
 def test_every_half_and_bfloat_pattern(tmp_path, monkeypatch):
-    monkeypatch.setattr(inspection, "CHUNK", 4096)  # so that several blocks are read
+    monkeypatch.setattr(statistics_module, "CHUNK", 4096)  # so that several blocks are read
     patterns = np.arange(1 << 16, dtype=np.uint16)
     half = patterns.view(np.float16)
-    assert inspection.count_special(one(tmp_path, "F16", patterns)) == (np.isnan(half).sum(), np.isinf(half).sum())
+    assert special(one(tmp_path, "F16", patterns)) == (np.isnan(half).sum(), np.isinf(half).sum())
     # A bfloat16 is the upper half of a float32.
     wide = (patterns.astype(np.uint32) << 16).view(np.float32)
-    assert inspection.count_special(one(tmp_path, "BF16", patterns)) == (np.isnan(wide).sum(), np.isinf(wide).sum())
+    assert special(one(tmp_path, "BF16", patterns)) == (np.isnan(wide).sum(), np.isinf(wide).sum())
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("F32", np.float32), ("F64", np.float64)])
@@ -40,7 +45,7 @@ def test_random_patterns_of_the_wide_types(tmp_path, dtype, kind):
     raw[7::8] = 0x7F
     raw[6::8] |= 0xF0
     values = np.concatenate([raw.view(kind), np.array([np.inf, -np.inf, np.nan, 0, kind(np.finfo(kind).max)], kind)])
-    nan, inf = inspection.count_special(one(tmp_path, dtype, values))
+    nan, inf = special(one(tmp_path, dtype, values))
     assert (nan, inf) == (np.isnan(values).sum(), np.isinf(values).sum())
     assert nan > 1000 and inf >= 2
 
@@ -51,7 +56,7 @@ def test_integers_are_not_counted(tmp_path):
     save_file({"ids": np.arange(4)}, tmp_path / "x.safetensors")
     report = inspect(tmp_path / "x.safetensors")
     assert report.exit_code == 0 and report.stages[0].verdict is Verdict.SKIPPED
-    assert report.facts["tensors"][0]["nan"] is None
+    assert [report.facts["tensors"][0][key] for key in ("nan", "min", "max", "mean")] == [0, 0.0, 3.0, 1.5]
 
 
 def test_nan_is_a_finding_with_the_tensor(tmp_path):
@@ -81,6 +86,25 @@ def test_the_three_kinds_of_subject(tmp_path):
     shapes = {row["name"]: row["shape"] for row in one_file["tensors"]}
     assert shapes["model.embed_tokens.weight"] == [19, 16]
     assert shapes["model.layers.0.mlp.down_proj.weight"] == [16, 12]
+
+
+def test_files_of_other_frameworks_and_their_directories(tmp_path):
+    import mindspore
+    import torch
+
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    torch.save({"w": torch.from_numpy(values), "t": torch.from_numpy(values).t()}, tmp_path / "m.pt")
+    (tmp_path / "ms").mkdir()
+    mindspore.save_checkpoint([{"name": "w", "data": mindspore.Tensor(values)}], str(tmp_path / "ms" / "m.ckpt"))
+    pickled, saved = inspect(tmp_path / "m.pt").facts, inspect(tmp_path / "ms").facts
+    assert (pickled["kind"], pickled["tensor_count"]) == ("pickled state dict", 2)
+    assert (saved["kind"], saved["tensor_count"]) == ("directory of MindSpore", 1)
+    for row in (*pickled["tensors"], *saved["tensors"], *inspect(tmp_path / "ms" / "m.ckpt").facts["tensors"]):
+        assert (row["bytes"], row["min"], row["max"], row["mean"], row["nan"]) == (24, 0.0, 5.0, 2.5, 0)
+        assert row["magnitudes"] == "2^0 +@@ 2^3"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"holds no \.safetensors"):
+        inspect(tmp_path / "empty")
 
 
 def test_missing_path(tmp_path):
