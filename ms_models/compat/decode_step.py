@@ -21,6 +21,7 @@ from mindspore.graph.api import _pynative_executor
 
 from .compiled_step import LIMIT, flatten, rebuild
 from .step_effects import Unrecordable, effects
+from .step_graph import RecordedGraph
 from .step_record import recorded_part, recording
 from .step_state import StepState, Walk
 from .step_watch import watching
@@ -30,8 +31,6 @@ MANY = 32
 _REMEMBERED = 256
 """Keys that were seen once; older ones are forgotten."""
 
-_recorded: list[Any] = []
-"""Recorded functions. MindSpore names graphs by `id`, so none may be freed and its number used again."""
 _steps: dict[tuple[int, int], CompiledCall] = {}
 """By model; a loop asks again at every step, and a graph keeps its model anyway."""
 
@@ -181,8 +180,7 @@ class _Graph:
                 raise Unrecordable(f"{call.place()}: it gives no tensor")
             return tuple(leaves) if len(leaves) > 1 else leaves[0]
 
-        _recorded.append(recorded)
-        self._run = ms.jit(recorded, capture_mode="trace")
+        self._run = RecordedGraph(recorded)
 
     def __call__(self, state: Walk) -> Any:
         tensors = state.tensors
