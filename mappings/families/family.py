@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mappings.arrangement import Arrangement
@@ -16,6 +16,10 @@ from mappings.families.spelling import replaced, respelled
 
 Row = Mapping[str, Any]
 HF = "hf"
+BARE = "hf_bare"
+"""Names of the model without heads as its own class saves them, whatever `architectures` says."""
+PREFIXED = "hf_prefixed"
+"""Names of the model without heads as they are below its heads, whatever `architectures` says."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,10 @@ class Family:
     encodings: tuple[str, ...] = ()
     """Low-precision forms in which checkpoints store matrices (`mappings/families/encodings.py`)."""
     note: str = ""
+    prefix: str = ""
+    """Start of the names of the model without heads. Its own class saves them without it."""
+    headless: tuple[str, ...] = ()
+    """Classes of the model without heads: they have the rows with the prefix only."""
 
     def symbols(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Every name that expressions of the file may use, with its value in this model.
@@ -72,7 +80,8 @@ class Family:
             UserError: a field of `config.json` does not fit.
         """
         symbols = self.symbols(config)
-        return {atom.name: atom for row, layer in self._rows(symbols) for atom in _row_atoms(row, layer, symbols)}
+        rows = self._rows(symbols, self._headless(config))
+        return {atom.name: atom for row, layer in rows for atom in _row_atoms(row, layer, symbols)}
 
     def spelling(self, config: Mapping[str, Any], name: str = HF) -> list[Spelled]:
         """Every tensor of the model as one spelling has it, in file order with layers ascending.
@@ -84,20 +93,22 @@ class Family:
         Raises:
             UserError: the family has no such spelling, or a field of `config.json` does not fit.
         """
-        symbols = self.symbols(config)
-        tensors = [s for row, layer in self._rows(symbols) for s in _row_tensors(row, layer, symbols)]
+        symbols, headless = self.symbols(config), self._headless(config)
+        tensors = [s for row, layer in self._rows(symbols, headless) for s in _row_tensors(row, layer, symbols)]
         for rows in self._steps(name):
             layers = range(evaluate(self.layer_count, symbols))
             known = {atom: spelled for spelled in tensors for atom in spelled.atoms}
             made = respelled(rows, known, layers, symbols, self._present)
             tensors = replaced(tensors, made)
+        if headless and name != PREFIXED:
+            return [replace(spelled, name=spelled.name.removeprefix(self.prefix)) for spelled in tensors]
         return tensors
 
     def parameters(self, config: Mapping[str, Any]) -> list[Parameter]:
         """Every parameter of the model, in file order with layers ascending."""
         symbols = self.symbols(config)
         result: list[Parameter] = []
-        for row, layer in self._rows(symbols):
+        for row, layer in self._rows(symbols, self._headless(config)):
             atoms = {atom.name: atom for atom in _row_atoms(row, layer, symbols)}
             for spelled in _row_tensors(row, layer, symbols):
                 result.append(_parameter(spelled, [atoms[name] for name in spelled.atoms], symbols))
@@ -105,7 +116,8 @@ class Family:
 
     def is_ignored(self, name: str, config: Mapping[str, Any]) -> bool:
         """Whether a checkpoint may hold `name` although it is no parameter of its own (old buffers, tied copies)."""
-        if any(pattern_matches(pattern, name) for pattern in self.ignored):
+        patterns = (*self.ignored, *(pattern.removeprefix(self.prefix) for pattern in self.ignored))
+        if any(pattern_matches(pattern, name) for pattern in patterns):
             return True
         return self.tied_to(name, config) is not None
 
@@ -137,11 +149,16 @@ class Family:
             steps.insert(0, rows)
         return steps
 
-    def _rows(self, symbols: Mapping[str, Any]) -> Iterator[tuple[Row, int | None]]:
+    def _headless(self, config: Mapping[str, Any]) -> bool:
+        return any(name in self.headless for name in config.get("architectures") or ())
+
+    def _rows(self, symbols: Mapping[str, Any], headless: bool) -> Iterator[tuple[Row, int | None]]:
         """Rows that the model has, those of a layer together."""
         layers = range(evaluate(self.layer_count, symbols))
         block: list[Row] = []
         for row in (*self.rows, None):
+            if headless and row is not None and not row["name"].startswith(self.prefix):
+                continue
             if row is not None and LAYER in row["name"]:
                 block.append(row)
                 continue

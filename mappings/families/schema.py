@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mappings.expressions import check
 from mappings.families.atoms import CLASSES
 from mappings.families.encodings import ENCODINGS
-from mappings.families.family import HF, Family
+from mappings.families.family import BARE, HF, PREFIXED, Family
 from mappings.families.packing import check_packing
 from mappings.families.patterns import EXPERT, LAYER
 
 REQUIRED = {"family", "model_types", "architectures", "dimensions", "flags", "parameters", "ignored", "tied"}
-FIELDS = REQUIRED | {"lists", "layers", "layer_count", "spellings", "encodings", "note"}
+FIELDS = REQUIRED | {"lists", "layers", "layer_count", "spellings", "encodings", "note", "base"}
 CONDITIONS = {"when", "unless", "in"}
 CUT_FIELDS = {"shape", "cut", "unit", "padded", "grouped"}
 ROW_FIELDS = {"name", "class", "stage", "optional", "dtype", "parts", "is"} | CUT_FIELDS | CONDITIONS
@@ -68,6 +68,12 @@ class _Checker:
         self.expression("layer_count", self.data.get("layer_count", "layers"))
         if unknown := set(self.data.get("encodings", ())) - set(ENCODINGS):
             raise self.fault("encodings", f"unknown {sorted(unknown)}")
+
+    def base(self) -> None:
+        if "base" in self.data:
+            self.fields("base", self.data["base"], {"prefix", "architectures"}, {"prefix", "architectures"})
+            if not any(row["name"].startswith(self.data["base"]["prefix"]) for row in self.data["parameters"]):
+                raise self.fault("base", f"no parameter starts with {self.data['base']['prefix']!r}")
 
     def conditions(self, where: str, row: Mapping[str, Any]) -> None:
         for key in ("when", "unless"):
@@ -140,6 +146,7 @@ def parse(path: Path, data: Any) -> Family:
     if data["family"] != path.stem:
         raise ValueError(f"{path.name}: family is {data['family']!r}")
     checker.settings()
+    checker.base()
     names: set[str] = set()
     for row in data["parameters"]:
         checker.row(row)
@@ -167,6 +174,8 @@ def parse(path: Path, data: Any) -> Family:
         spellings=dict(_spellings(checker)),
         encodings=tuple(data.get("encodings", ())),
         note=data.get("note", ""),
+        prefix=data.get("base", {}).get("prefix", ""),
+        headless=tuple(data.get("base", {}).get("architectures", ())),
     )
 
 
@@ -188,6 +197,21 @@ def _spellings(checker: _Checker) -> Iterator[tuple[str, tuple[str, tuple[Mappin
         for row in body["rows"]:
             checker.spelled(name, row, atoms)
         yield name, (body["from"], tuple(body["rows"]))
+    if "base" in checker.data:
+        yield PREFIXED, (HF, ())
+        yield BARE, (HF, tuple(_bare_rows(checker.data["parameters"], checker.data["base"]["prefix"])))
+
+
+def _bare_rows(rows: Iterable[Mapping[str, Any]], prefix: str) -> Iterator[Mapping[str, Any]]:
+    """Rows that give the parameters of the model without heads the names under which its own class saves them."""
+    for row in rows:
+        if not row["name"].startswith(prefix):
+            continue
+        of: dict[str, Any] = {"of": row["name"]}
+        if "parts" in row:
+            of = {"of": {p: row["name"] + _suffix(p, facts) for p, facts in row["parts"].items()}, "is": row["is"]}
+        conditions = {key: row[key] for key in CONDITIONS & set(row)}
+        yield {"name": row["name"].removeprefix(prefix), **of, **conditions}
 
 
 def _suffix(part: str, facts: Mapping[str, Any]) -> str:
