@@ -107,5 +107,3 @@ def split_long(copies: Copies, limit: Ints) -> Copies:
 def concatenated(parts: list[Copies]) -> Copies:
     """Tables one behind the other; all of one number of axes."""
     return Copies(*(np.concatenate([getattr(part, name) for part in parts]) for name in Copies.__slots__))
-
-

@@ -101,9 +101,7 @@ class Plan:
         return digest.hexdigest()
 
 
-def plan(
-    sources: Checkpoint, targets: Sequence[TargetFile], *, dropped: Collection[str] = ()
-) -> Plan:
+def plan(sources: Checkpoint, targets: Sequence[TargetFile], *, dropped: Collection[str] = ()) -> Plan:
     """Plans and proves a conversion.
 
     Proved is: pieces of a tensor do not overlap, each target is made completely from pieces and padding, every element
@@ -175,9 +173,7 @@ def _arranged(
     behind = np.cumsum(nbytes)[units[1:] - 1] if len(starts) else np.empty(0, np.int64)
     number = (behind - 1) // BATCH
     first = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]])) if len(starts) else starts
-    return Plan(
-        sources, files, copies, units, alone[starts], np.append(first, len(starts)), comparisons, findings
-    )
+    return Plan(sources, files, copies, units, alone[starts], np.append(first, len(starts)), comparisons, findings)
 
 
 def _plain(sources: Sequence[SourceTensor], flat: Sequence[Stored], copies: Copies) -> np.ndarray:
@@ -210,5 +206,3 @@ def _itemsizes(tensors: Sequence[Stored]) -> Ints:
             raise PlanError(f"tensor {tensor.name!r}: {tensor.dtype} elements are no whole bytes; decode them first")
         sizes.append(size)
     return np.array(sizes, np.int64)
-
-

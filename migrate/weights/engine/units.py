@@ -11,9 +11,7 @@ import numpy as np
 from migrate.weights.engine.boxes import Ints
 
 
-def unit_numbers(
-    source: Ints, read: Ints, read_stop: Ints, target: Ints, write: Ints, write_stop: Ints
-) -> Ints:
+def unit_numbers(source: Ints, read: Ints, read_stop: Ints, target: Ints, write: Ints, write_stop: Ints) -> Ints:
     """For each copy the number of its unit; numbers have no order."""
     left = _interleaved(source, read, read_stop)
     right = _interleaved(target, write, write_stop)

@@ -1,0 +1,317 @@
+"""Makes one unit: reads what it needs once, scatters it into buffers laid out like the targets, writes those once."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mappings.errors import UserError
+from migrate.weights.engine.casts import cast
+from migrate.weights.engine.copy_item import Item, Side, Span, spans
+from migrate.weights.engine.files import Files, read_into, write_all
+from migrate.weights.engine.plan import Plan
+from migrate.weights.engine.strided import WORDS, move, view
+from migrate.weights.engine.tiles import Tile, tiles
+
+KERNEL_CHUNK = 16 << 20  # bytes per copy_file_range call, so that progress moves
+SOFT = 8 << 20  # larger buffers gain nothing
+# What copy_file_range answers where it cannot serve; any other error is a real one.
+NOT_SERVED = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
+
+Buffer = npt.NDArray[np.uint8]
+
+
+class Stopped(Exception):
+    """Another thread failed; this one does no more."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Bytes moved so far, and by which kind of copy."""
+
+    read: int = 0
+    written: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are: path and first byte of each source and each target."""
+
+    source_paths: Sequence[Path]
+    source_offsets: Sequence[int]
+    target_paths: Sequence[Path]
+    target_offsets: Sequence[int]
+
+
+class Mover:
+    """The buffers of one thread."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        places: Places,
+        files: Files,
+        budget: int,
+        advance: Callable[[int], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        self.plan, self.places, self.files = plan, places, files
+        self.advance, self.stop = advance, stop
+        self.hard, self.soft = budget, min(SOFT, budget)
+        self.counts = Counts()
+        self._arena: Buffer = np.empty(0, np.uint8)
+        self._used = 0
+        self._read_sizes, self._write_sizes = plan.read_sizes.tolist(), plan.write_sizes.tolist()
+
+    def unit(self, number: int) -> None:
+        """Makes all copies of a unit.
+
+        Raises:
+            OSError: reading or writing failed.
+        """
+        plan = self.plan
+        first, last = int(plan.units[number]), int(plan.units[number + 1])
+        if plan.direct[number]:
+            for row in range(first, last):
+                for read, write, count in _runs(*_item(plan, row)):
+                    self._direct(plan, row, read, write, count)
+            return
+        items = [Item(*_item(plan, row)) for row in range(first, last)]
+        decoded = any(plan.sources[item.source.tensor].decoder is not None for item in items)
+        for tile in tiles(items, self.cost, soft=self.soft, hard=self.hard, row=self._row, gather=decoded):
+            if self.stop():
+                raise Stopped
+            self._tile(tile)
+
+    def name(self, number: int) -> str:
+        """Name of a target that a unit writes to, for messages."""
+        row = int(self.plan.units[number])
+        return self.plan.targets[int(self.plan.copies.target[row])].name
+
+    def cost(self, items: Sequence[Item]) -> int:
+        """Bytes of buffers that a tile needs."""
+        total = 0
+        for span in spans([item.source for item in items]):
+            decoder = self.plan.sources[span.tensor].decoder
+            if decoder is not None:
+                row = self._row(span.tensor)
+                total += decoder.row_bytes * (-(-span.stop // row) - span.start // row)
+            else:
+                used = min(span.size, sum(items[number].volume for number in span.members))
+                size = self._read_sizes[span.tensor]
+                total += (span.size if 2 * used >= span.size else used) * size
+        for span in spans([item.target for item in items]):
+            total += span.size * self._write_sizes[span.tensor]
+        return total
+
+    def _row(self, source: int) -> int:
+        tensor = self.plan.sources[source]
+        return 1 if tensor.decoder is None else max(1, *tensor.stored.arrangement.shape[-1:])
+
+    # Ranges of plain bytes
+
+    def _direct(self, plan: Plan, row: int, read: int, write: int, count: int) -> None:
+        source, target = int(plan.copies.source[row]), int(plan.copies.target[row])
+        size = self._read_sizes[source]
+        read_at = self.places.source_offsets[source] + read * size
+        write_at = self.places.target_offsets[target] + write * size
+        left = count * size
+        with (
+            self.files.use(self.places.source_paths[source]) as reader,
+            self.files.use(self.places.target_paths[target], writing=True) as writer,
+        ):
+            while left:
+                if self.stop():
+                    raise Stopped
+                done = kernel_copy(reader, writer, min(left, KERNEL_CHUNK), read_at, write_at)
+                kind = "copy_file_range"
+                if not done:
+                    self._used, kind = 0, "contiguous"
+                    buffer = self._take(min(left, self.soft)).data
+                    done = len(buffer)
+                    read_into(reader, buffer, read_at)
+                    write_all(writer, buffer, write_at)
+                self._count(kind, done, done)
+                read_at, write_at, left = read_at + done, write_at + done, left - done
+
+    # Everything else
+
+    def _tile(self, tile: Tile) -> None:
+        self._used = 0
+        pieces = self._read([item.source for item in tile.items])
+        for span in spans([item.target for item in tile.items]):
+            members = [(tile.items[number], pieces[number]) for number in span.members]
+            self._write(span, members, tile.alone)
+
+    def _read(self, sides: Sequence[Side]) -> list[npt.NDArray[Any]]:
+        """The elements of each side, as a view of a buffer or of what a decoder gave."""
+        result: list[Any] = [None] * len(sides)
+        for span in spans(sides):
+            size = self._read_sizes[span.tensor]
+            decoder = self.plan.sources[span.tensor].decoder
+            members = [(number, sides[number]) for number in span.members]
+            used = min(span.size, sum(side.volume for _, side in members))
+            if decoder is not None:
+                row = self._row(span.tensor)
+                first, last = span.start // row, -(-span.stop // row)
+                rows = np.ascontiguousarray(decoder.rows(first, last, self._bytes)).reshape(-1).view(np.uint8)
+                if rows.size != (last - first) * row * size:
+                    raise UserError(f"decoder gave {rows.size} bytes for {last - first} rows of {row} elements")
+                self._count("decoded", 0, 0)
+                for number, side in members:
+                    result[number] = view(rows, size, side.at - first * row, side.extent, side.steps)
+            elif 2 * used >= span.size:
+                buffer = self._take(span.size * size)
+                self._fill(span.tensor, buffer, span.start)
+                for number, side in members:
+                    result[number] = view(buffer, size, side.at - span.start, side.extent, side.steps)
+            else:
+                seen: dict[Side, npt.NDArray[Any]] = {}
+                for number, side in members:
+                    if side not in seen:
+                        seen[side] = self._packed(side)
+                    result[number] = seen[side]
+        return result
+
+    def _packed(self, side: Side) -> npt.NDArray[Any]:
+        """Reads only the elements of a side, run by run, into a buffer without gaps."""
+        size = self._read_sizes[side.tensor]
+        buffer = self._take(side.volume * size)
+        at = 0
+        order = sorted(range(len(side.extent)), key=lambda axis: -side.steps[axis])
+        for start, count in _stretches(side, order):
+            self._fill(side.tensor, buffer[at : at + count * size], start)
+            at += count * size
+        packed = buffer.view(WORDS[size]).reshape([side.extent[axis] for axis in order])
+        return packed.transpose(np.argsort(order)) if order else packed
+
+    def _write(self, span: Span, members: list[tuple[Item, npt.NDArray[Any]]], alone: bool) -> None:
+        size = self._write_sizes[span.tensor]
+        volume = sum(item.volume for item, _ in members)
+        gaps = volume < span.size
+        kind = "strided"
+        if not gaps or alone:
+            buffer = self._take(span.size * size)
+            if gaps:
+                buffer[:] = 0
+            for item, values in members:
+                side = item.target
+                kind = self._put(view(buffer, size, side.at - span.start, side.extent, side.steps), values, item)
+            self._flush(span.tensor, buffer, span.start)
+            self._count(kind, 0, volume * size)
+            return
+        for item, values in members:
+            side = item.target
+            buffer = self._take(side.volume * size)
+            kind = self._put(buffer.view(WORDS[size]).reshape(side.extent), values, item)
+            at = 0
+            for start, count in _stretches(side, range(len(side.extent))):
+                self._flush(span.tensor, buffer[at : at + count * size], start)
+                at += count * size
+            self._count(kind, 0, buffer.size)
+
+    def _put(self, target: npt.NDArray[Any], values: npt.NDArray[Any], item: Item) -> str:
+        before = self.plan.sources[item.source.tensor].stored.dtype
+        after = self.plan.targets[item.target.tensor].dtype
+        if before == after:
+            move(target, values)
+            near = item.source.steps[-1:] == (1,) or not item.source.steps
+            return "strided" if near else "transposed"
+        move(target, values, lambda part: cast(part, before, after))
+        return "cast"
+
+    # Bytes
+
+    def _take(self, nbytes: int) -> Buffer:
+        """A part of the thread's buffer; it holds until the next tile."""
+        start = -(-self._used // 64) * 64
+        if start + nbytes > len(self._arena):
+            if not self._used:
+                self._arena = np.empty(0, np.uint8)  # first give back, then take
+                self._arena = np.empty(max(nbytes, self.soft), np.uint8)
+                start = 0
+            else:
+                return np.empty(nbytes, np.uint8)
+        self._used = start + nbytes
+        return self._arena[start : start + nbytes]
+
+    def _fill(self, source: int, buffer: Buffer, element: int) -> None:
+        at = self.places.source_offsets[source] + element * self._read_sizes[source]
+        with self.files.use(self.places.source_paths[source]) as fd:
+            read_into(fd, buffer.data, at)
+        self.counts.read += len(buffer)
+
+    def _bytes(self, path: Path, offset: int, count: int) -> memoryview:
+        buffer = memoryview(bytearray(count))
+        with self.files.use(path) as fd:
+            read_into(fd, buffer, offset)
+        self.counts.read += count
+        return buffer
+
+    def _flush(self, target: int, buffer: Buffer, element: int) -> None:
+        at = self.places.target_offsets[target] + element * self._write_sizes[target]
+        with self.files.use(self.places.target_paths[target], writing=True) as fd:
+            write_all(fd, buffer.data, at)
+
+    def _count(self, kind: str, read: int, written: int) -> None:
+        self.counts.read += read
+        self.counts.written += written
+        self.counts.kinds[kind] = self.counts.kinds.get(kind, 0) + 1
+        self.advance(written)
+
+
+def kernel_copy(source: int, target: int, count: int, read_at: int, write_at: int) -> int:
+    """Bytes copied inside the kernel; 0 where the file systems do not offer it."""
+    try:
+        return os.copy_file_range(source, target, count, read_at, write_at)
+    except OSError as error:
+        if error.errno in NOT_SERVED:
+            return 0
+        raise
+
+
+def _item(plan: Plan, row: int) -> tuple[Side, Side]:
+    """Both sides of a copy, widest axis of the target first, without axes of one index."""
+    copies = plan.copies
+    table = zip(
+        copies.extent[row].tolist(), copies.read_steps[row].tolist(), copies.write_steps[row].tolist(), strict=True
+    )
+    axes = [(count, read, write) for count, read, write in table if count > 1][::-1]
+    extent = tuple(count for count, _, _ in axes)
+    return (
+        Side(int(copies.source[row]), int(copies.read[row]), extent, tuple(read for _, read, _ in axes)),
+        Side(int(copies.target[row]), int(copies.write[row]), extent, tuple(write for _, _, write in axes)),
+    )
+
+
+def _runs(source: Side, target: Side) -> Iterator[tuple[int, int, int]]:
+    """(first in the source, first in the target, elements) of what lies side by side in both."""
+    inner = source.steps[-1:] == (1,) == target.steps[-1:]
+    count = source.extent[-1] if inner else 1
+    outer = len(source.extent) - inner
+    for index in np.ndindex(*source.extent[:outer]):
+        read = sum([i * step for i, step in zip(index, source.steps, strict=False)])
+        write = sum([i * step for i, step in zip(index, target.steps, strict=False)])
+        yield source.at + read, target.at + write, count
+
+
+def _stretches(side: Side, order: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(first element, count) of what lies side by side, axes from the outer to the inner one."""
+    extent, steps = [side.extent[axis] for axis in order], [side.steps[axis] for axis in order]
+    count = 1
+    while extent and steps[-1] == count:  # this axis continues the run
+        count *= extent.pop()
+        steps.pop()
+    if not math.prod(extent):
+        return
+    for index in np.ndindex(*extent):
+        yield side.at + sum([i * step for i, step in zip(index, steps, strict=True)]), count
