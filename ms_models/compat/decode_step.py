@@ -213,7 +213,7 @@ def _described(entry: Any) -> str:
     if isinstance(entry, tuple) and len(entry) == 4:
         return f"a tensor of shape {entry[1]}"
     if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], type):
-        return f"{entry[1]} items" if entry[0] in (list, tuple, dict) else repr(entry[1])
+        return f"{entry[1]} items" if entry[0] in (list, tuple, dict) else str(entry[1])
     return "something else"
 
 
