@@ -12,14 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from migrate.code.verify.bounds import array, bound_of, distance, without_dropout
 from migrate.code.verify.decode_side import DecodeComparison
+from migrate.code.verify.graph_comparison import GraphComparison
 from migrate.code.verify.programs import FAILED, StepJob
-
-ROUNDING = 1e-6
-"""Of the largest gradient: below this, a difference is the rounding of terms that cancel."""
 
 
 class _Enough(BaseException):
@@ -47,12 +42,11 @@ class Comparison:
         place = self.place(code.co_filename, code.co_firstlineno)
         if place not in self.wanted:
             return eager
-        gradient = self.backward.Gradient(forward)
-        candidate = self.compiled_step.CompiledGradient(forward, sources, gradient)
+        comparison = GraphComparison(self.compiled_step, forward, sources, self.backward.Gradient(forward))
 
         def compared(*args: Any, **kwargs: Any) -> Any:
             if place not in self.reasons:
-                self._compare(place, candidate, gradient, self.backward.trainable(sources), args, kwargs)
+                self._compare(place, comparison, self.backward.trainable(sources), args, kwargs)
             return eager(*args, **kwargs)
 
         return compared
@@ -63,28 +57,14 @@ class Comparison:
         return Path(path).as_posix(), line
 
     def _compare(
-        self, place: tuple[str, int], candidate: Any, gradient: Any, parameters: Any, args: Any, kwargs: Any
+        self, place: tuple[str, int], comparison: GraphComparison, parameters: Any, args: Any, kwargs: Any
     ) -> None:
         self.write({place: "started"})
-        state = candidate.state.read((args, kwargs))
-        kept = state.held()
-
-        def put_back() -> list[Any]:
-            now = state.held()
-            for (owner, name), value in zip(state.buffers, kept, strict=True):
-                owner[name] = value
-            return now
-
-        with without_dropout():
-            want = (*gradient(parameters, args, kwargs), put_back())
-            have = None
-            for _ in range(2):  # the first call of a key is eager and watched
-                if candidate.refused is None:
-                    have = (*candidate(parameters, args, kwargs), put_back())
-        if candidate.refused is not None:
-            reason = self.relative(candidate.refused)
-            self.judge(place, f"{FAILED}: {reason}" if candidate.failed else reason)
-        elif difference := self._difference(want, have, parameters):
+        difference = comparison.difference(parameters, args, kwargs)
+        if comparison.refused is not None:
+            reason = self.relative(comparison.refused)
+            self.judge(place, f"{FAILED}: {reason}" if comparison.candidate.failed else reason)
+        elif difference is not None:
             self.judge(place, difference)
         else:
             self.counts[place] = self.counts.get(place, 0) + 1
@@ -95,26 +75,6 @@ class Comparison:
 
     def relative(self, reason: str) -> str:
         return reason.replace(self.job.root + os.sep, "").replace(os.path.realpath(self.job.root) + os.sep, "")
-
-    def _difference(self, want: Any, have: Any, parameters: Any) -> str | None:
-        names = [parameter.name for parameter in parameters]
-        tensors = [self._tensors(*side) for side in (want, have)]
-        pairs = zip(*tensors, strict=True)
-        largest = max((float(np.abs(g).max(initial=0.0)) for g in map(array, want[1])), default=0.0)
-        for number, (a, b) in enumerate(pairs):
-            x, y = array(a), array(b)
-            bound, off = bound_of(a), distance(x, y)
-            position = number - (len(tensors[0]) - len(names))
-            floor = ROUNDING * largest * np.sqrt(x.size) if position >= 0 else 0.0
-            if not off <= bound * float(np.linalg.norm(x.ravel())) + floor + 1e-12:
-                what = f"the gradient of {names[position]}" if position >= 0 else f"result {number}"
-                return f"compiled and eager differ: {what} by {off:.2g} (norm {np.linalg.norm(x.ravel()):.2g})"
-        return None
-
-    def _tensors(self, result: Any, gradients: Any, buffers: Any) -> list[Any]:
-        leaves: list[Any] = []
-        self.compiled_step.flatten(result, leaves)
-        return [*leaves, *(value for value in buffers if value is not None), *gradients]
 
     def judge(self, place: tuple[str, int], reason: str | None) -> None:
         self.reasons[place] = reason
