@@ -117,6 +117,11 @@ CODES = {
         "Elements of a parameter would be lost: no output tensor holds them.",
         "Choose a layout that holds the whole parameter.",
     ),
+    "W021": Code(
+        Severity.NOTE,
+        "Rows behind the vocabulary are padding that a parallel run wanted; they are no part of the model.",
+        "Nothing to do if vocab_size in config.json is right.",
+    ),
 }  # fmt: skip
 
 

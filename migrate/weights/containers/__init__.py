@@ -1,1 +1,1 @@
-"""Containers: checkpoints as files on disk, read into and laid out from tensors made of atoms. One file per container."""
+"""Containers: checkpoints as files on disk, read into tensors made of atoms and laid out from them."""
