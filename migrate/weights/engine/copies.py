@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from migrate.weights.engine.boxes import Boxes, Ints
+from migrate.weights.engine.copy_item import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +108,16 @@ def split_long(copies: Copies, limit: Ints) -> Copies:
 def concatenated(parts: list[Copies]) -> Copies:
     """Tables one behind the other; all of one number of axes."""
     return Copies(*(np.concatenate([getattr(part, name) for part in parts]) for name in Copies.__slots__))
+
+
+def sides(copies: Copies, row: int) -> tuple[Side, Side]:
+    """Both sides of a copy, widest axis of the target first, without axes of one index."""
+    table = zip(
+        copies.extent[row].tolist(), copies.read_steps[row].tolist(), copies.write_steps[row].tolist(), strict=True
+    )
+    axes = [(count, read, write) for count, read, write in table if count > 1][::-1]
+    extent = tuple([count for count, _, _ in axes])
+    return (
+        Side(int(copies.source[row]), int(copies.read[row]), extent, tuple([read for _, read, _ in axes])),
+        Side(int(copies.target[row]), int(copies.write[row]), extent, tuple([write for _, _, write in axes])),
+    )

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mappings.errors import UserError
 from migrate.weights.engine.casts import cast
+from migrate.weights.engine.copies import sides
 from migrate.weights.engine.copy_item import Item, Side, Span, spans
 from migrate.weights.engine.files import Files, read_into, write_all
 from migrate.weights.engine.plan import Plan
@@ -82,10 +83,10 @@ class Mover:
         first, last = int(plan.units[number]), int(plan.units[number + 1])
         if plan.direct[number]:
             for row in range(first, last):
-                for read, write, count in _runs(*_item(plan, row)):
+                for read, write, count in _runs(*sides(plan.copies, row)):
                     self._direct(plan, row, read, write, count)
             return
-        items = [Item(*_item(plan, row)) for row in range(first, last)]
+        items = [Item(*sides(plan.copies, row)) for row in range(first, last)]
         decoded = any(plan.sources[item.source.tensor].decoder is not None for item in items)
         for tile in tiles(items, self.cost, soft=self.soft, hard=self.hard, row=self._row, gather=decoded):
             if self.stop():
@@ -277,20 +278,6 @@ def kernel_copy(source: int, target: int, count: int, read_at: int, write_at: in
         if error.errno in NOT_SERVED:
             return 0
         raise
-
-
-def _item(plan: Plan, row: int) -> tuple[Side, Side]:
-    """Both sides of a copy, widest axis of the target first, without axes of one index."""
-    copies = plan.copies
-    table = zip(
-        copies.extent[row].tolist(), copies.read_steps[row].tolist(), copies.write_steps[row].tolist(), strict=True
-    )
-    axes = [(count, read, write) for count, read, write in table if count > 1][::-1]
-    extent = tuple(count for count, _, _ in axes)
-    return (
-        Side(int(copies.source[row]), int(copies.read[row]), extent, tuple(read for _, read, _ in axes)),
-        Side(int(copies.target[row]), int(copies.write[row]), extent, tuple(write for _, _, write in axes)),
-    )
 
 
 def _runs(source: Side, target: Side) -> Iterator[tuple[int, int, int]]:

@@ -14,6 +14,7 @@ from migrate.report import Finding
 from migrate.weights.engine.boxes import Ints, boxes_of, meetings
 from migrate.weights.engine.casts import FLOATS
 from migrate.weights.engine.copies import Copies, copies_between, split_long
+from migrate.weights.engine.forms import ranges
 from migrate.weights.engine.proof import PlanError, available, covered, tiled
 from migrate.weights.engine.replicas import choose
 from migrate.weights.engine.units import unit_numbers
@@ -45,13 +46,13 @@ class Plan:
 
     @cached_property
     def targets(self) -> tuple[Stored, ...]:
-        """All targets, file after file."""
-        return tuple(tensor for file in self.files for tensor in file.tensors)
+        """All ranges that are written, file after file."""
+        return tuple(part for file in self.files for part in ranges(file))
 
     @cached_property
     def file_of(self) -> Ints:
         """[target]: number of its file."""
-        return np.repeat(np.arange(len(self.files)), [len(file.tensors) for file in self.files])
+        return np.repeat(np.arange(len(self.files)), [len(ranges(file)) for file in self.files])
 
     @cached_property
     def read_sizes(self) -> Ints:
@@ -83,6 +84,19 @@ class Plan:
             if before != after and not (FLOATS[before].fits(FLOATS[after])):
                 kinds.add(f"{before} rounded to {after}")
         return tuple(sorted(kinds))
+
+    @cached_property
+    def kinds(self) -> dict[str, int]:
+        """Number of copies by what they take: whole ranges, strides, transposes, casts, decoding."""
+        copies = self.copies
+        before = np.array([source.stored.dtype for source in self.sources])[copies.source]
+        after = np.array([target.dtype for target in self.targets])[copies.target]
+        decoded = np.array([source.decoder is not None for source in self.sources])[copies.source]
+        direct = np.repeat(self.direct, np.diff(self.units))
+        turned = copies.read_steps[:, 0] > 1
+        names = np.array(["decoded", "cast", "ranges", "transposed", "strided"])
+        found = names[np.select([decoded, before != after, direct, turned], [0, 1, 2, 3], 4)]
+        return {str(name): int(count) for name, count in zip(*np.unique(found, return_counts=True), strict=True)}
 
     @property
     def digest(self) -> str:
@@ -116,7 +130,7 @@ def plan(sources: Checkpoint, targets: Sequence[TargetFile], *, dropped: Collect
     Raises:
         PlanError: arrangements that contradict themselves, or a change of dtype that nobody can make.
     """
-    files, flat = tuple(targets), tuple(tensor for file in targets for tensor in file.tensors)
+    files, flat = tuple(targets), tuple(part for file in targets for part in ranges(file))
     stored = [source.stored for source in sources.tensors]
     pieces = [piece for tensor in (*stored, *flat) for piece in tensor.arrangement.pieces]
     rank = max((len(piece.start) for piece in pieces), default=1) or 1
@@ -125,7 +139,7 @@ def plan(sources: Checkpoint, targets: Sequence[TargetFile], *, dropped: Collect
     have = boxes_of([tensor.arrangement for tensor in stored], numbers, rank)
     want = boxes_of([tensor.arrangement for tensor in flat], numbers, rank)
     names = list(numbers)
-    tiled(stored, have)
+    tiled(stored, have, read=True)
     tiled(flat, want)
     choice = choose(have)
     left, right, low, high = meetings(choice.boxes, want)

@@ -19,8 +19,13 @@ class PlanError(UserError):
     """Layouts that contradict themselves, found before anything is written."""
 
 
-def tiled(tensors: Sequence[Stored], boxes: Boxes) -> None:
+def tiled(tensors: Sequence[Stored], boxes: Boxes, *, read: bool = False) -> None:
     """Proves that the pieces of each tensor lie inside it and apart from each other.
+
+    Args:
+        tensors: to look at.
+        boxes: all their pieces.
+        read: of sources, in which one element may stand for many (an expanded view has steps of 0).
 
     Raises:
         PlanError: names the tensor.
@@ -29,6 +34,8 @@ def tiled(tensors: Sequence[Stored], boxes: Boxes) -> None:
     order = np.argsort(boxes.steps, axis=1, kind="stable")
     steps = np.take_along_axis(boxes.steps, order, axis=1)
     extent = np.take_along_axis(boxes.extent, order, axis=1)
+    if read:
+        extent = np.where(steps == 0, 1, extent)
     reach = (extent - 1) * steps
     before = np.cumsum(reach, axis=1) - reach  # how far the axes with smaller steps go
     apart = ((steps > before) | (extent == 1)).all(axis=1)
