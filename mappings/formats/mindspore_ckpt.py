@@ -38,53 +38,47 @@ class CkptError(UserError):
 
 @dataclass(frozen=True)
 class CkptLayout:
-    """A file to be written."""
+    """A file to be written: its size, the bytes between contents, and where contents go."""
 
     size: int
     """Of everything but a checksum."""
     texts: tuple[tuple[int, bytes], ...]
-    """(offset, bytes) of all that stands before contents."""
-    offsets: tuple[int, ...]
-    """First byte of the content of each slice."""
+    """(offset, bytes) of all prefixes."""
+    spans: dict[str, tuple[tuple[int, int], ...]]
+    """(offset, bytes) of the contents of each tensor, in order."""
 
 
-def slice_sizes(nbytes: int, limit: int = SLICE_BYTES) -> list[int]:
-    """Bytes of the slices in which a tensor is stored; an empty tensor has one empty slice."""
-    return [min(limit, nbytes - start) for start in range(0, max(nbytes, 1), limit)]
-
-
-def ckpt_layout(slices: Sequence[tuple[str, str, Sequence[int], int]]) -> CkptLayout:
-    """Layout of a file, so that contents can be copied to their places.
+def ckpt_layout(tensors: Sequence[tuple[str, str, Sequence[int]]], slice_bytes: int = SLICE_BYTES) -> CkptLayout:
+    """Layout of a file with tensors in the given order, so that contents can be copied to their places.
 
     Args:
-        slices: (name, safetensors dtype, shape of the whole tensor, bytes) in storage order; slices of one tensor
-            stand side by side and make it up.
+        tensors: (name, safetensors dtype, shape) in storage order.
+        slice_bytes: a tensor of more bytes is stored in slices of at most so many, as MindSpore does.
 
     Raises:
-        ValueError: a name occurs twice or is empty, slices do not make up their tensor, the dtype has no MindSpore
-            name, or the shape is [0], which MindSpore would take for a scalar.
+        ValueError: a name occurs twice or is empty, the type has no MindSpore name, or the shape is [0], which
+            MindSpore would take for a scalar.
     """
     texts: list[tuple[int, bytes]] = []
-    offsets: list[int] = []
-    stored: dict[tuple[str, str, tuple[int, ...]], int] = {}
-    names: set[str] = set()
+    spans: dict[str, tuple[tuple[int, int], ...]] = {}
     position = 0
-    for name, dtype, shape, nbytes in slices:
-        key = name, dtype, tuple(shape)
-        if key not in stored and (not name or name in names):
+    for name, dtype, shape in tensors:
+        if not name or name in spans:
             raise ValueError(f"tensor {name!r} occurs twice or has no name")
-        if dtype not in TO_MINDSPORE or key[2] == (0,):
-            raise ValueError(f"tensor {name!r}: {dtype} {list(shape)} cannot be stored in a .ckpt")
-        names.add(name)
-        stored[key] = stored.get(key, 0) + nbytes
-        prefix = _value_prefix(name, TO_MINDSPORE[dtype], shape, nbytes)
-        texts.append((position, prefix))
-        offsets.append(position + len(prefix))
-        position += len(prefix) + nbytes
-    for (name, dtype, dims), nbytes in stored.items():
-        if nbytes != math.prod(dims) * DTYPE_BITS[dtype] // 8:
-            raise ValueError(f"tensor {name!r}: slices have {nbytes} bytes, {dtype} {list(dims)} has others")
-    return CkptLayout(position, tuple(texts), tuple(offsets))
+        if dtype not in TO_MINDSPORE:
+            raise ValueError(f"tensor {name!r}: dtype {dtype} cannot be stored in a .ckpt")
+        nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
+        if tuple(shape) == (0,):
+            raise ValueError(f"tensor {name!r}: shape [0] cannot be stored in a .ckpt")
+        placed = []
+        for start in range(0, max(nbytes, 1), slice_bytes):
+            count = min(slice_bytes, nbytes - start)
+            prefix = _value_prefix(name, TO_MINDSPORE[dtype], shape, count)
+            texts.append((position, prefix))
+            placed.append((position + len(prefix), count))
+            position += len(prefix) + count
+        spans[name] = tuple(placed)
+    return CkptLayout(position, tuple(texts), spans)
 
 
 def text_value(name: str, text: str) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mappings.arrangement import Arrangement
-from mappings.formats.mindspore_ckpt import CRC_MARK, ckpt_layout, crc_trailer, slice_sizes, text_value
+from mappings.formats.mindspore_ckpt import CRC_MARK, ckpt_layout, crc_trailer, text_value
 from mappings.formats.mindspore_ckpt_reader import damaged, read_ckpt
 from mappings.formats.mindspore_dtypes import FROM_MINDSPORE, TO_MINDSPORE
 from mappings.formats.safetensors import DTYPE_BITS
@@ -44,21 +44,17 @@ def contents() -> dict[str, bytes]:
 
 
 def write_ckpt(path: Path, slice_bytes: int, *, crc: bool) -> None:
-    values, data = [], {}
-    for name, dtype, shape in TENSORS:
-        start = 0
-        for count in slice_sizes(len(contents()[name]), slice_bytes):
-            data[len(values)] = contents()[name][start : start + count]
-            values.append((name, dtype, shape, count))
-            start += count
-    layout = ckpt_layout(values)
-    out = bytearray(layout.size)
-    for offset, text in (*layout.texts, *((layout.offsets[n], content) for n, content in data.items())):
-        out[offset : offset + len(text)] = text
-    out += text_value("note", "héllo")
-    path.write_bytes(out)
+    layout = ckpt_layout(TENSORS, slice_bytes)
+    data = bytearray(layout.size)
+    for offset, text in layout.texts:
+        data[offset : offset + len(text)] = text
+    for name, content in contents().items():
+        for offset, count in layout.spans[name]:
+            data[offset : offset + count], content = content[:count], content[count:]
+    data += text_value("note", "héllo")
+    path.write_bytes(data)
     if crc:
-        path.write_bytes(bytes(out) + crc_trailer(path, len(out)))
+        path.write_bytes(bytes(data) + crc_trailer(path, len(data)))
 
 
 def reference_ckpt(slice_bytes: int) -> bytes:
