@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from mappings.formats.mindspore_ckpt import ckpt_layout, slice_sizes
+from mappings.formats.mindspore_ckpt import SLICE_BYTES, ckpt_layout
 from mappings.formats.safetensors import DTYPE_BITS, build_header
 from migrate.weights.tensors import Stored, TargetFile
 
@@ -34,29 +34,23 @@ def image(file: TargetFile) -> Image:
     Raises:
         ValueError: unknown form; a name occurs twice; a dtype or shape that the form cannot hold.
     """
+    tensors = [(tensor.name, tensor.dtype, tensor.arrangement.shape) for tensor in file.tensors]
     if file.form == "safetensors":
-        tensors = [(tensor.name, tensor.dtype, tensor.arrangement.shape) for tensor in file.tensors]
         header, spans = build_header(tensors, file.metadata)
         size = len(header) + sum(nbytes for _, nbytes in spans.values())
         return Image(((0, header),), tuple(spans[name][0] for name, _, _ in tensors), size)
     if file.form == "ckpt":
-        slices = [
-            (tensor.name, tensor.dtype, tensor.arrangement.shape, nbytes)
-            for tensor in file.tensors
-            for nbytes in slice_sizes(tensor.arrangement.size * DTYPE_BITS[tensor.dtype] // 8)
-        ]
-        layout = ckpt_layout(slices)
-        return Image(layout.texts, layout.offsets, layout.size)
+        layout = ckpt_layout(tensors)
+        offsets = tuple(offset for name, _, _ in tensors for offset, _ in layout.spans[name])
+        return Image(layout.texts, offsets, layout.size)
     raise ValueError(f"{file.name}: form {file.form!r} is unknown")
 
 
 def _slices(tensor: Stored) -> Iterator[Stored]:
-    size = DTYPE_BITS[tensor.dtype] // 8
-    sizes = slice_sizes(tensor.arrangement.size * size)
-    if len(sizes) == 1:
+    count = SLICE_BYTES * 8 // DTYPE_BITS[tensor.dtype]
+    if tensor.arrangement.size <= count:
         yield tensor
         return
-    flat, start = tensor.arrangement.reshape(-1), 0
-    for nbytes in sizes:
-        yield replace(tensor, arrangement=flat.slice(0, start, start + nbytes // size))
-        start += nbytes // size
+    flat = tensor.arrangement.reshape(-1)
+    for start in range(0, flat.size, count):
+        yield replace(tensor, arrangement=flat.slice(0, start, min(start + count, flat.size)))
