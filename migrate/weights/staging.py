@@ -1,21 +1,21 @@
-"""An output directory that appears complete or not at all."""
+"""An output directory that appears complete or not at all, and a killed conversion that goes on where it stopped."""
 
 from __future__ import annotations
 
 import os
-import re
-import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from mappings.errors import UserError
 from mappings.formats.manifest import fsync_directory
+from migrate.weights.engine.journal import Journal
 
 SLACK = 16 << 20  # headers, manifest and directory entries
 # What shows that a directory is a checkpoint, hence may be replaced with `force`.
-MARKS = ("manifest.json", "config.json", "*.safetensors")
+MARKS = ("manifest.json", "config.json", "*.safetensors", "*.ckpt", "*/*.safetensors", "*/*.ckpt")
 
 
 def check_output(out: Path, source: Path, *, force: bool) -> None:
@@ -39,51 +39,161 @@ def check_output(out: Path, source: Path, *, force: bool) -> None:
 
 
 def check_space(out: Path, needed: int) -> None:
-    """Refuses work that cannot fit on the disk.
+    """Refuses work that cannot fit on the disk; what an interrupted conversion has written counts as free.
 
     Raises:
         UserError: free space and need, in bytes.
     """
     existing = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(existing).free
-    if free < needed + SLACK:
-        raise UserError(f"{out}: needs {needed + SLACK} bytes, the disk has {free} free")
+    written = sum(path.stat().st_blocks * 512 for path in _beside(out, "partial").rglob("*") if path.is_file())
+    if free + written < needed + SLACK:
+        raise UserError(f"{out}: needs {needed + SLACK - written} bytes, the disk has {free} free")
 
 
-@contextmanager
-def staged(out: Path, *, replace: bool) -> Iterator[Path]:
-    """A temporary directory beside `out` that takes its place when the block ends well, and is removed otherwise.
+class Staging:
+    """A directory beside `out` that takes its place when the block ends well.
 
-    Args:
-        out: the place to take.
-        replace: take it even if it is filled; `check_output` has decided that it may be.
+    Names are fixed, so that a killed conversion is found again: `.<out>.partial` holds the files, `.<out>.journal` says
+    which of them are right, `.<out>.old` is the output that is replaced until the new one is in place.
 
-    Raises:
-        UserError: the directory cannot be made, the file system refused something inside the block, or `out` was filled
-            by somebody else meanwhile.
+    After a failure while copying, what the journal vouches for is kept for `resume`; all else is removed.
     """
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _beside(out, "tmp")
-        temporary.mkdir()
-    except OSError as error:
-        raise UserError(f"{out}: cannot be created ({error.strerror})") from error
-    try:
-        yield temporary
-        _publish(temporary, out, replace)
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+    def __init__(self, out: Path, *, replace: bool, resume: bool) -> None:
+        """Locks the place and puts right what a kill left.
+
+        Args:
+            out: the place to take.
+            replace: take it even if it is filled; `check_output` decides whether it may be.
+            resume: go on with the work of a killed conversion, if there is one.
+
+        Raises:
+            UserError: another conversion to `out` is running, or the folder cannot be written.
+        """
+        self.out, self.replace = out, replace
+        self.directory, self.old = _beside(out, "partial"), _beside(out, "old")
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{out}: cannot be created ({error.strerror})") from error
+        self.journal = Journal(_beside(out, "journal"))
+        self.leftovers: list[Path] = []
+        """What an earlier conversion left and this one removed."""
+        self.already_done = False
+        """Whether the killed conversion had put its output in place, and only its traces were left."""
+        self._keep = False
+        try:
+            self._recover(resume)
+        except OSError as error:
+            self.journal.close()
+            raise UserError(f"{error.filename or out}: cannot be restored ({error.strerror})") from error
+
+    def __enter__(self) -> Staging:
+        try:
+            self.directory.mkdir(exist_ok=True)
+        except OSError as error:
+            self.journal.remove()
+            raise UserError(f"{self.out}: cannot be created ({error.strerror})") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                self._publish()
+            except OSError as problem:
+                self._give_up()
+                raise UserError(
+                    f"{self.out}: writing failed ({problem.strerror or problem}); nothing was kept"
+                ) from problem
+            except BaseException:
+                self._give_up()
+                raise
+            return
+        if self._keep and (self.journal.batches or self.journal.files):
+            self.journal.close()
+            if isinstance(error, UserError | OSError):
+                raise UserError(f"{error}; what is finished was kept, go on with --resume") from error
+            return
+        self._give_up()
         if isinstance(error, OSError):
-            raise UserError(f"{out}: writing failed ({error.strerror or error}); nothing was kept") from error
-        raise
+            raise UserError(f"{self.out}: writing failed ({error.strerror or error}); nothing was kept") from error
+        if isinstance(error, UserError):
+            raise UserError(f"{error}; nothing was kept") from error
 
+    @contextmanager
+    def resumable(self) -> Iterator[None]:
+        """A block of which finished parts are kept when it fails."""
+        self._keep = True
+        yield
+        self._keep = False
 
-def leftovers(out: Path) -> list[Path]:
-    """Temporary directories that killed conversions to `out` left beside it."""
-    pattern = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{12}}\.(tmp|old)")
-    if not out.parent.is_dir():
-        return []
-    return sorted(path for path in out.parent.iterdir() if pattern.fullmatch(path.name))
+    def remove_others(self, names: Sequence[str]) -> None:
+        """Removes files of an earlier run that are none of `names`, so that they are made again."""
+        wanted = {self.directory / name for name in names}
+        for path in sorted(self.directory.rglob("*"), reverse=True):
+            if path.is_dir() and not path.is_symlink():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path not in wanted:
+                path.unlink()
+
+    def close(self) -> None:
+        """Ends without having begun: nothing changes."""
+        if self.journal.begun or self.directory.exists():
+            self.journal.close()
+        else:
+            self.journal.remove()
+
+    def _recover(self, resume: bool) -> None:
+        partial, moved = self.directory.exists(), self.old.exists()
+        if self.journal.published and not partial and self.out.exists():
+            self.already_done = True  # killed behind the last rename
+            if moved:
+                shutil.rmtree(self.old)
+            self.journal.clear()
+            return
+        if moved and not self.out.exists():  # killed between the two renames
+            self.old.rename(self.out)
+            fsync_directory(self.out.parent)
+        if resume and self.journal.begun and partial:
+            return
+        if partial:
+            self.leftovers.append(self.directory)
+            shutil.rmtree(self.directory)
+        self.journal.clear()
+
+    def _publish(self) -> None:
+        for folder in (self.directory, *(path for path in self.directory.rglob("*") if path.is_dir())):
+            fsync_directory(folder)
+        filled = self.out.is_dir() and any(self.out.iterdir())
+        if filled and not self.replace:
+            raise UserError(f"{self.out}: was filled by another process meanwhile; nothing was kept")
+        self.journal.publishing()
+        if filled:
+            self.out.rename(self.old)
+        try:
+            self.directory.rename(self.out)  # an empty directory is replaced by rename itself
+        except OSError:
+            if filled:
+                self.old.rename(self.out)
+            raise
+        fsync_directory(self.out.parent)
+        if filled:
+            try:
+                shutil.rmtree(self.old)
+            except OSError as error:
+                self.journal.remove()
+                raise UserError(
+                    f"{self.out}: is complete, but the old one, now {self.old}, was not removed ({error.strerror})"
+                ) from error
+        self.journal.remove()
+
+    def _give_up(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.journal.remove()
 
 
 def copy_files(files: Sequence[Path], directory: Path) -> None:
@@ -102,38 +212,12 @@ def copy_files(files: Sequence[Path], directory: Path) -> None:
             raise UserError(f"{path}: cannot be copied ({error.strerror})") from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a small file, fsynced."""
-    with path.open("x", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
+def sync_file(path: Path) -> None:
+    """Makes a written file safe."""
+    with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
-def _publish(temporary: Path, out: Path, replace: bool) -> None:
-    fsync_directory(temporary)
-    if not out.is_dir() or not any(out.iterdir()):
-        temporary.rename(out)  # an empty directory is replaced by rename itself
-        fsync_directory(out.parent)
-        return
-    if not replace:
-        raise UserError(f"{out}: was filled by another process meanwhile; nothing was kept")
-    old = _beside(out, "old")
-    out.rename(old)
-    try:
-        temporary.rename(out)
-    except OSError:
-        old.rename(out)
-        raise
-    fsync_directory(out.parent)
-    try:
-        shutil.rmtree(old)
-    except OSError as error:
-        raise UserError(
-            f"{out}: is complete, but the old one, now {old}, was not removed ({error.strerror})"
-        ) from error
-
-
 def _beside(out: Path, purpose: str) -> Path:
-    """A name that nobody uses, hidden so that a crash leaves nothing that looks like a checkpoint."""
-    return out.parent / f".{out.name}.{secrets.token_hex(6)}.{purpose}"
+    """A hidden name, so that a crash leaves nothing that looks like a checkpoint."""
+    return out.parent / f".{out.name}.{purpose}"

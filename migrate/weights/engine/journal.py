@@ -22,8 +22,8 @@ class Journal:
     The file is locked as long as the journal is open: two conversions to one output cannot run at once.
     """
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
-        """Opens or makes a journal.
+    def __init__(self, path: Path) -> None:
+        """Opens or makes a journal, and reads it.
 
         Raises:
             UserError: another process holds it, or it cannot be written.
@@ -42,10 +42,7 @@ class Journal:
         except OSError as error:
             os.close(self._fd)
             raise UserError(f"{path}: another conversion to this output is running") from error
-        if resume:
-            self._read()
-        else:
-            os.ftruncate(self._fd, 0)
+        self._read()
 
     @property
     def begun(self) -> bool:
@@ -88,6 +85,12 @@ class Journal:
             self._append({"publishing": True})
             self.published = True
 
+    def clear(self) -> None:
+        """Forgets everything."""
+        os.ftruncate(self._fd, 0)
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        self.batches, self.files, self.published, self._head = set(), {}, False, None
+
     def close(self) -> None:
         """Gives up the lock."""
         os.close(self._fd)
@@ -113,11 +116,11 @@ class Journal:
         whole = data[: data.rfind(b"\n") + 1]
         os.ftruncate(self._fd, len(whole))
         os.lseek(self._fd, len(whole), os.SEEK_SET)
-        for number, text in enumerate(whole.splitlines(), 1):
-            try:
+        try:
+            for text in whole.splitlines():
                 self._take(json.loads(text))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise UserError(f"{self.path}: line {number} is malformed; start again without --resume") from error
+        except (ValueError, KeyError, TypeError, AttributeError):  # not written by this version: not to be trusted
+            self.clear()
 
     def _take(self, line: Mapping[str, Any]) -> None:
         if self._head is None:
