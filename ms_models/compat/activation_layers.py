@@ -178,7 +178,7 @@ class Hardswish(_Plain):
 class LogSigmoid(_Plain):
     """Logarithm of the sigmoid."""
 
-    function = staticmethod(ops.logsigmoid)
+    function = staticmethod(activations.logsigmoid)
 
 
 class Softsign(_Plain):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mindspore as ms
@@ -42,7 +43,14 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     scaled = input * beta
     linear = scaled > threshold
     safe = ops.where(linear, ops.zeros_like(scaled), scaled)
-    return ops.where(linear, input, (ops.relu(safe) + ops.log1p(ops.exp(-ops.abs(safe)))) / beta)
+    size = ops.where(safe > 0, safe, -safe)  # the derivative of `abs` is 0 at 0, and 1/2 is wanted of the sum
+    return ops.where(linear, input, (ops.relu(safe) + ops.log1p(ops.exp(-size))) / beta)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """Logarithm of the sigmoid; MindSpore's is off by 4e-6, as its `exp` is, which `exp2` is not."""
+    size = ops.where(input < 0, -input, input)  # its derivative at 0 is 1, so that of the result is 1/2
+    return -ops.relu(-input) - ops.log1p(ops.exp2(size * -math.log2(math.e)))
 
 
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
@@ -140,5 +148,5 @@ def mish(input: Tensor) -> Tensor:
 def selu(input: Tensor) -> Tensor:
     """`s x` above zero, `s a (exp(x) - 1)` below, with the two constants of self-normalising networks."""
     alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-    below = ops.minimum(input, ops.zeros_like(input))
+    below = ops.where(input > 0, ops.zeros_like(input), input)
     return scale * ops.where(input > 0, input, alpha * ops.expm1(below))

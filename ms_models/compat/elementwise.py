@@ -18,7 +18,8 @@ def fmin(input: Tensor, other: Tensor) -> Tensor:
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """`log(exp(input) + exp(other))` without overflow; two equal infinities give that infinity."""
     high = ops.where(input > other, input, other)  # ops.maximum takes no empty tensors
-    gap = ops.abs(input - other)
+    # Two equal numbers share the gradient: `high` gives all of it to the second, the gap, which is no `abs`, half back.
+    gap = ops.where(input > other, input - other, other - input)
     summed = high + ops.log1p(ops.exp(-gap))
     return ops.select(ops.isnan(gap), input + other, summed) if input.shape == other.shape else summed
 

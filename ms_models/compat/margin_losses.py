@@ -78,7 +78,8 @@ def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """Binary cross-entropy of logits, averaged over the last axis."""
-    losses = ops.relu(-input) + ops.log1p(ops.exp(-ops.abs(input))) + (1 - target) * input
+    size = ops.where(input < 0, -input, input)  # the derivative of `abs` is 0 at 0, where -1/2 is wanted
+    losses = ops.relu(-input) + ops.log1p(ops.exp(-size)) + (1 - target) * input
     if weight is not None:
         losses = losses * weight
     return reduced(losses.mean(-1), reduction)

@@ -238,6 +238,6 @@ def logaddexp(
 ) -> Tensor:
     """`log(exp(input) + exp(other))` where a masked element counts as minus infinity."""
     first, second = _filled(input, input_mask, -_INF, dtype), _filled(other, other_mask, -_INF, dtype)
-    gap = ops.abs(first - second)
+    gap = ops.where(first > second, first - second, second - first)  # no `abs`: see elementwise.logaddexp
     summed = ops.where(first > second, first, second) + ops.log1p(ops.exp(-gap))
     return ops.where(ops.isnan(gap), first + second, summed)

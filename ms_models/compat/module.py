@@ -61,6 +61,13 @@ class Module(nn.Cell):
             super().__setattr__(name, value)
 
     # -- parameters
+    def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
+        """Put a prefix before the names of the parameters; a child of torch may be called `2->1`, one of Cell not."""
+        for name, parameter in self.parameters_and_names(expand=recurse):
+            if prefix:
+                parameter.is_init = False
+            parameter.name = prefix + name
+
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:

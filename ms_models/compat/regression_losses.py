@@ -95,7 +95,8 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
 ) -> Tensor:
     """`(1 - t) x + (1 + (pos_weight - 1) t) log(1 + exp(-x))`, computed without overflow."""
-    tail = ops.log1p(ops.exp(-ops.abs(input))) + ops.relu(-input)
+    size = ops.where(input < 0, -input, input)  # the derivative of `abs` is 0 at 0, that of the tail -1/2
+    tail = ops.log1p(ops.exp(-size)) + ops.relu(-input)
     if pos_weight is None:
         losses = (1 - target) * input + tail
     else:

@@ -191,3 +191,20 @@ def test_a_deep_copy_has_memory_of_its_own() -> None:
     tensor[0] = 5
     assert copied[0] is copied[1]
     assert copied[0].asnumpy().tolist() == [0, 0, 0]
+
+
+def test_children_may_have_any_name_that_torch_takes() -> None:
+    class Torch(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.routes = torch.nn.ModuleDict({"2->1": torch.nn.Linear(2, 3), "a b": torch.nn.LayerNorm(2)})
+
+    class Mine(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.routes = containers.ModuleDict({"2->1": layers.Linear(2, 3), "a b": normalization.LayerNorm(2)})
+
+    model, reference = Mine(), Torch()
+    assert list(model.state_dict()) == list(reference.state_dict())
+    assert [name for name, _ in model.named_parameters()] == [name for name, _ in reference.named_parameters()]
+    assert [parameter.name for parameter in model.parameters()] == list(reference.state_dict())
