@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from mappings.arrangement import Arrangement, Piece, Shape
@@ -42,14 +43,14 @@ class RankCuts:
         self.dims = family.dims(config, layout.tp)
         self._experts = family.dims(config).get("experts", 1)
         self._stages = stages_of_layers(family.dims(config)["layers"], layout)
-        self._tied = frozenset(
-            tie["same_as"] for name, tie in family.tied.items() if family.tied_to(name, config) is not None
-        )
+        self._tied = frozenset(family.ties(config).values())
+        self._homes = {name: (self._stages_of(atom), self._expert_rank(atom)) for name, atom in self.atoms.items()}
         self._whole: dict[tuple[str, int], Arrangement] = {}
+        self._narrow: dict[tuple[int, int], Spelled] = {}
         # Of a hundred thousand tensors of experts a rank holds few: they are found by stage and expert rank.
         self._places: dict[tuple[int, int | None], list[int]] = {}
         for index, spelled in enumerate(self.spelled):
-            for place in self._homes(spelled):
+            for place in self._places_of(spelled):
                 self._places.setdefault(place, []).append(index)
 
     def local(self, name: str, rank: int) -> Arrangement | None:
@@ -69,10 +70,20 @@ class RankCuts:
         held: list[tuple[Spelled, Arrangement]] = []
         for index in sorted((*self._places.get((pp, None), ()), *self._places.get((pp, ep), ()))):
             spelled = self.spelled[index]
-            piece = spelled.arrangement(lambda name: self._local(name, tp, pp, ep), self.dims)
+            piece = self._narrowed(index, ep).arrangement(lambda name: self._local(name, tp, pp, ep), self.dims)
             if piece is not None:
                 held.append((spelled, self._zero(spelled, piece, here["dp"]) if self._is_cut(states) else piece))
         return held
+
+    def _narrowed(self, index: int, ep: int) -> Spelled:
+        """A tensor with those of its experts only that one expert rank holds."""
+        spelled = self.spelled[index]
+        if self.layout.ep == 1 or not spelled.experts:
+            return spelled
+        if (index, ep) not in self._narrow:
+            held = tuple(parts for parts in spelled.experts if any(self._homes[name][1] == ep for _, name in parts))
+            self._narrow[index, ep] = replace(spelled, experts=held)
+        return self._narrow[index, ep]
 
     def _is_cut(self, states: bool) -> bool:
         return self.layout.zero == 3 or (states and self.layout.zero > 0)
@@ -86,12 +97,12 @@ class RankCuts:
         index = dp_rank // ep
         return piece.pad(0, rows * replicas).slice(0, index * rows, (index + 1) * rows)
 
-    def _homes(self, spelled: Spelled) -> Iterator[tuple[int, int | None]]:
+    def _places_of(self, spelled: Spelled) -> Iterator[tuple[int, int | None]]:
         """Stages and expert rank where a tensor may be; expert rank None is all of them."""
-        ranks = {self._expert_rank(self.atoms[name]) for name in spelled.atoms}
+        homes = [self._homes[name] for name in spelled.atoms]
+        ranks = {rank for _, rank in homes}
         ep = ranks.pop() if len(ranks) == 1 else None
-        stages = {stage for name in spelled.atoms for stage in self._stages_of(self.atoms[name])}
-        yield from ((stage, ep) for stage in stages)
+        yield from ((stage, ep) for stage in {stage for stages, _ in homes for stage in stages})
 
     def _expert_rank(self, atom: Atom) -> int | None:
         return None if atom.expert is None else atom.expert * self.layout.ep // self._experts
@@ -105,13 +116,14 @@ class RankCuts:
         return (0, last) if last and atom.name in self._tied else (0,)
 
     def _local(self, name: str, tp: int, pp: int, ep: int) -> Arrangement | None:
-        atom = self.atoms[name]
-        if pp not in self._stages_of(atom) or self._expert_rank(atom) not in (None, ep):
+        stages, expert_rank = self._homes[name]
+        if pp not in stages or expert_rank not in (None, ep):
             return None
         found = self._whole.get((name, tp))
         if found is None:
+            atom = self.atoms[name]
             found = _box(atom, *tp_span(atom, self.layout, tp)) if atom.cut is not None else _box(atom, 0, 0, 0)
-            if atom.expert is None:
+            if expert_rank is None:  # other ranks share it
                 self._whole[name, tp] = found
         return found
 

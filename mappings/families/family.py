@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mappings.arrangement import Arrangement
 from mappings.errors import UserError
 from mappings.expressions import evaluate, holds
 from mappings.families import settings
 from mappings.families.atoms import Atom, Parameter, Spelled
 from mappings.families.patterns import EXPERT, LAYER, concrete, pattern_matches
+from mappings.families.rows import parameter, row_atoms, row_tensors
 from mappings.families.spelling import replaced, respelled
 
 Row = Mapping[str, Any]
@@ -42,6 +42,8 @@ class Family:
     """Spelling -> the spelling whose tensors its rows replace, and the rows."""
     encodings: tuple[str, ...] = ()
     """Low-precision forms in which checkpoints store matrices (`mappings/families/encodings.py`)."""
+    optional_layers: Mapping[str, str] = field(default_factory=dict)
+    """Group -> condition for the layers of which a checkpoint holds all tensors or none."""
     note: str = ""
     prefix: str = ""
     """Start of the names of the model without heads. Its own class saves them without it."""
@@ -81,7 +83,7 @@ class Family:
         """
         symbols = self.symbols(config)
         rows = self._rows(symbols, self._headless(config))
-        return {atom.name: atom for row, layer in rows for atom in _row_atoms(row, layer, symbols)}
+        return {atom.name: atom for row, layer in rows for atom in row_atoms(row, layer, symbols)}
 
     def spelling(self, config: Mapping[str, Any], name: str = HF) -> list[Spelled]:
         """Every tensor of the model as one spelling has it, in file order with layers ascending.
@@ -94,7 +96,7 @@ class Family:
             UserError: the family has no such spelling, or a field of `config.json` does not fit.
         """
         symbols, headless = self.symbols(config), self._headless(config)
-        tensors = [s for row, layer in self._rows(symbols, headless) for s in _row_tensors(row, layer, symbols)]
+        tensors = [s for row, layer in self._rows(symbols, headless) for s in self._tensors(row, layer, symbols)]
         for rows in self._steps(name):
             layers = range(evaluate(self.layer_count, symbols))
             known = {atom: spelled for spelled in tensors for atom in spelled.atoms}
@@ -109,9 +111,9 @@ class Family:
         symbols = self.symbols(config)
         result: list[Parameter] = []
         for row, layer in self._rows(symbols, self._headless(config)):
-            atoms = {atom.name: atom for atom in _row_atoms(row, layer, symbols)}
-            for spelled in _row_tensors(row, layer, symbols):
-                result.append(_parameter(spelled, [atoms[name] for name in spelled.atoms], symbols))
+            atoms = {atom.name: atom for atom in row_atoms(row, layer, symbols)}
+            for spelled in self._tensors(row, layer, symbols):
+                result.append(parameter(spelled, [atoms[name] for name in spelled.atoms], symbols))
         return result
 
     def is_ignored(self, name: str, config: Mapping[str, Any]) -> bool:
@@ -121,10 +123,21 @@ class Family:
             return True
         return self.tied_to(name, config) is not None
 
+    def ties(self, config: Mapping[str, Any]) -> dict[str, str]:
+        """Names that a checkpoint may hold a second time -> the parameter each is another name of."""
+        symbols = self.symbols(config)
+        found: dict[str, str] = {}
+        for name, tie in self.tied.items():
+            for layer in range(evaluate(self.layer_count, symbols)) if LAYER in name else (None,):
+                if holds(tie["when"], {**symbols, "layer": layer}):
+                    found[concrete(name, layer)] = found.get(tie["same_as"], tie["same_as"])
+        return found
+
     def tied_to(self, name: str, config: Mapping[str, Any]) -> str | None:
         """The parameter that `name` is another name of, or None."""
-        tie = self.tied.get(name)
-        return tie["same_as"] if tie is not None and holds(tie["when"], self.symbols(config)) else None
+        if not any(pattern_matches(pattern, name) for pattern in self.tied):
+            return None
+        return self.ties(config).get(name)
 
     def explain(self, name: str, config: Mapping[str, Any]) -> str:
         """Why a name is none of this model's tensors, in a few words."""
@@ -148,6 +161,14 @@ class Family:
             name, rows = self.spellings[name]
             steps.insert(0, rows)
         return steps
+
+    def _tensors(self, row: Row, layer: int | None, symbols: Mapping[str, Any]) -> Iterator[Spelled]:
+        groups = [
+            group
+            for group, condition in self.optional_layers.items()
+            if layer is not None and holds(condition, {**symbols, "layer": layer})
+        ]
+        return row_tensors(row, layer, symbols, row.get("optional", groups[0] if groups else ""))
 
     def _headless(self, config: Mapping[str, Any]) -> bool:
         return any(name in self.headless for name in config.get("architectures") or ())
@@ -174,65 +195,3 @@ class Family:
         if "unless" in row and holds(row["unless"], symbols):
             return False
         return "in" not in row or holds(self.layer_sets[row["in"]], symbols)
-
-
-def _row_names(row: Row, layer: int | None, symbols: Mapping[str, Any]) -> Iterator[tuple[str, int | None]]:
-    """Concrete names of a row in a layer, and the expert each belongs to."""
-    name = concrete(row["name"], layer)
-    if EXPERT not in name:
-        yield name, None
-        return
-    for expert in range(symbols["experts"]):
-        yield name.replace(EXPERT, str(expert)), expert
-
-
-def _row_atoms(row: Row, layer: int | None, symbols: Mapping[str, Any]) -> Iterator[Atom]:
-    symbols = {**symbols, "layer": layer}
-    parts = [(part, {**row, **facts}) for part, facts in row.get("parts", {"": {}}).items()]
-    shapes = [tuple(evaluate(size, symbols) for size in facts["shape"]) for _, facts in parts]
-    units = [evaluate(facts.get("unit", 1), symbols) for _, facts in parts]
-    stage = row.get("stage", "first" if row["class"] == "embedding" else "last") if layer is None else ""
-    for name, expert in _row_names(row, layer, symbols):
-        for (part, facts), shape, unit in zip(parts, shapes, units, strict=True):
-            per_expert = facts.get("per") == "expert"
-            for index in range(symbols["experts"]) if per_expert else (None,):
-                suffix = f"#{part}" if part else ""
-                yield Atom(
-                    name=name + (f"{suffix}.{index}" if per_expert else suffix),
-                    shape=shape,
-                    layer_class=row["class"],
-                    cut=facts.get("cut"),
-                    unit=unit,
-                    padded=facts.get("padded", False),
-                    layer=layer,
-                    expert=index if per_expert else expert,
-                    grouped=facts.get("grouped", False),
-                    stage=stage,
-                )
-
-
-def _row_tensors(row: Row, layer: int | None, symbols: Mapping[str, Any]) -> Iterator[Spelled]:
-    parts = row.get("parts", {})
-    per_expert = [part for part, facts in parts.items() if facts.get("per") == "expert"]
-    for name, _ in _row_names(row, layer, symbols):
-        optional, dtype = row.get("optional", ""), row.get("dtype")
-        if not parts:
-            yield Spelled(name, (name,), optional, dtype)
-            continue
-        single = tuple((part, f"{name}#{part}") for part in parts if part not in per_expert)
-        experts = tuple(
-            tuple((part, f"{name}#{part}.{index}") for part in per_expert)
-            for index in range(symbols["experts"] if per_expert else 0)
-        )
-        atoms = tuple(atom for group in (single, *experts) for _, atom in group)
-        yield Spelled(name, atoms, optional, dtype, None, row["is"], single, experts)
-
-
-def _parameter(spelled: Spelled, atoms: list[Atom], symbols: Mapping[str, Any]) -> Parameter:
-    first = atoms[0]
-    if not spelled.packing:
-        return Parameter(first.name, first.shape, first.layer_class, first.cut, first.unit, first.padded, first.layer)
-    shapes = {atom.name: atom.shape for atom in atoms}
-    whole = spelled.arrangement(lambda name: Arrangement.of(name, shapes[name]), symbols)
-    assert whole is not None
-    return Parameter(spelled.name, whole.shape, first.layer_class, None, 1, False, first.layer, tuple(atoms))

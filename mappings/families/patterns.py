@@ -1,4 +1,4 @@
-"""Names with indices: `{layer}` and `{expert}` stand for a decimal number without leading zeros."""
+"""Names with indices: `{layer}`, `{mtp}` and `{expert}` stand for a decimal number without leading zeros."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import re
 from functools import cache
 
 LAYER = "{layer}"
+MTP = "{mtp}"
+"""Index among the layers behind the decoder layers, which predict further tokens."""
 EXPERT = "{expert}"
 INDEX = "(?:0|[1-9][0-9]*)"
+
+
+def has_layer(template: str) -> bool:
+    """Whether a name belongs to a layer."""
+    return LAYER in template or MTP in template
 
 
 def concrete(template: str, layer: int | None, expert: int | None = None) -> str:
@@ -23,5 +30,5 @@ def pattern_matches(pattern: str, name: str) -> bool:
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    parts = re.split(r"\{layer\}|\{expert\}", pattern)
+    parts = re.split(r"\{layer\}|\{mtp\}|\{expert\}", pattern)
     return re.compile(INDEX.join(re.escape(part) for part in parts))

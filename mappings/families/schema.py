@@ -11,10 +11,21 @@ from mappings.families.atoms import CLASSES
 from mappings.families.encodings import ENCODINGS
 from mappings.families.family import BARE, HF, PREFIXED, Family
 from mappings.families.packing import check_packing
-from mappings.families.patterns import EXPERT, LAYER
+from mappings.families.patterns import EXPERT, LAYER, has_layer
+from mappings.families.shared import shared_spellings
 
 REQUIRED = {"family", "model_types", "architectures", "dimensions", "flags", "parameters", "ignored", "tied"}
-FIELDS = REQUIRED | {"lists", "layers", "layer_count", "spellings", "encodings", "note", "base"}
+FIELDS = REQUIRED | {
+    "lists",
+    "layers",
+    "layer_count",
+    "spellings",
+    "encodings",
+    "note",
+    "base",
+    "optional_layers",
+    "shared_spellings",
+}
 CONDITIONS = {"when", "unless", "in"}
 CUT_FIELDS = {"shape", "cut", "unit", "padded", "grouped"}
 ROW_FIELDS = {"name", "class", "stage", "optional", "dtype", "parts", "is"} | CUT_FIELDS | CONDITIONS
@@ -52,7 +63,7 @@ class _Checker:
         for symbol, source in self.data["dimensions"].items():
             where = f"dimension {symbol}"
             kind = "is" if isinstance(source, dict) and "is" in source else "field"
-            self.fields(where, source, {kind, "also", "default", "minimum", "divided"}, {kind})
+            self.fields(where, source, {kind, "also", "default", "absent", "minimum", "divided"}, {kind})
             self.expression(where, source.get("is", source.get("default", 1)))
         for flag, source in self.data["flags"].items():
             by_value = isinstance(source, dict) and "is" in source
@@ -65,6 +76,8 @@ class _Checker:
             self.fields(f"list {name}", source, {"field", "also", "default"}, {"field", "default"})
         for name, condition in self.data.get("layers", {}).items():
             self.expression(f"layers {name}", condition, "layer")
+        for name, condition in self.data.get("optional_layers", {}).items():
+            self.expression(f"optional_layers {name}", condition, "layer")
         self.expression("layer_count", self.data.get("layer_count", "layers"))
         if unknown := set(self.data.get("encodings", ())) - set(ENCODINGS):
             raise self.fault("encodings", f"unknown {sorted(unknown)}")
@@ -78,7 +91,7 @@ class _Checker:
     def conditions(self, where: str, row: Mapping[str, Any]) -> None:
         for key in ("when", "unless"):
             if key in row:
-                self.expression(f"{where}: {key}", row[key], *(("layer",) if LAYER in row["name"] else ()))
+                self.expression(f"{where}: {key}", row[key], *(("layer",) if has_layer(row["name"]) else ()))
         if "in" in row and row["in"] not in self.data.get("layers", {}):
             raise self.fault(where, f"in {row['in']!r} is no set of layers")
         if EXPERT in str([row["name"], row.get("of"), row.get("parts")]) and "experts" not in self.sizes:
@@ -129,7 +142,7 @@ class _Checker:
         for part, atom in of.items():
             if atom not in atoms:
                 raise self.fault(where, f"{part or 'of'}: {atom} is no atom")
-            if (LAYER in atom) != (LAYER in row["name"]):
+            if (LAYER in atom) != has_layer(row["name"]):
                 raise self.fault(where, f"{atom}: {LAYER} must be in both names or in none")
         if not copied:
             per_expert = {part: EXPERT in atom and EXPERT not in row["name"] for part, atom in of.items()}
@@ -158,7 +171,7 @@ def parse(path: Path, data: Any) -> Family:
         checker.fields(f"tied {name}", tie, {"same_as", "when"}, {"same_as", "when"})
         if tie["same_as"] not in names:
             raise checker.fault(f"tied {name}", f"same_as {tie['same_as']!r} is no parameter")
-        checker.expression(f"tied {name}", tie["when"])
+        checker.expression(f"tied {name}", tie["when"], *(("layer",) if LAYER in name else ()))
     return Family(
         name=data["family"],
         model_types=tuple(data["model_types"]),
@@ -173,6 +186,7 @@ def parse(path: Path, data: Any) -> Family:
         layer_count=data.get("layer_count", "layers"),
         spellings=dict(_spellings(checker)),
         encodings=tuple(data.get("encodings", ())),
+        optional_layers=data.get("optional_layers", {}),
         note=data.get("note", ""),
         prefix=data.get("base", {}).get("prefix", ""),
         headless=tuple(data.get("base", {}).get("architectures", ())),
@@ -186,10 +200,16 @@ def _spellings(checker: _Checker) -> Iterator[tuple[str, tuple[str, tuple[Mappin
         for row in checker.data["parameters"]
         for suffix in (_suffix(part, facts) for part, facts in row.get("parts", {"": {}}).items())
     }
-    known = {HF}
+    bodies: dict[str, Any] = {}
+    for shared in checker.data.get("shared_spellings", ()):
+        bodies |= shared_spellings(shared, atoms, checker.data.get("layer_count", "layers"))
     for name, body in checker.data.get("spellings", {}).items():
-        if isinstance(body, list):
-            body = {"from": HF, "rows": body}
+        body = {"from": HF, "rows": body} if isinstance(body, list) else body
+        if name in bodies:
+            body = {"from": bodies[name]["from"], "rows": [*bodies[name]["rows"], *body["rows"]]}
+        bodies[name] = body
+    known = {HF}
+    for name, body in bodies.items():
         checker.fields(f"spelling {name}", body, {"from", "rows"}, {"from", "rows"})
         if body["from"] not in known or name in known:
             raise checker.fault(f"spelling {name}", f"from {body['from']!r} is no spelling before it")

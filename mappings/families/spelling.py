@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mappings.families.atoms import Spelled
-from mappings.families.patterns import EXPERT, LAYER, concrete
+from mappings.families.patterns import EXPERT, MTP, concrete, has_layer
 
 Row = Mapping[str, Any]
 
@@ -32,8 +32,8 @@ def respelled(
     """
     result: list[Spelled] = []
     for row in rows:
-        for layer in layers if LAYER in row["name"] else (None,):
-            if not present(row, {**symbols, "layer": layer}):
+        for layer in layers if has_layer(row["name"]) else (None,):
+            if not present(row, {**symbols, "layer": layer}) or (MTP in row["name"] and layer < symbols["layers"]):
                 continue
             for expert in range(symbols["experts"]) if EXPERT in row["name"] else (None,):
                 result += _spelled(row, known, layer, expert, symbols)
@@ -78,6 +78,8 @@ def _spelled(
         for index in range(symbols["experts"] if many else 0)
     )
     name = concrete(row["name"], layer, expert)
+    if layer is not None:
+        name = name.replace(MTP, str(layer - symbols["layers"]))
     atoms = tuple(atom for group in (single, *experts) for _, atom in group)
     found = [known[atom] for atom in atoms if atom in known]
     if not found:
