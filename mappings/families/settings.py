@@ -65,8 +65,9 @@ def size(config: Mapping[str, Any], source: Source, symbols: Mapping[str, Any], 
     if value is None:
         if "default" not in source:
             raise UserError(f"config.json: {source['field']!r} is missing, the {family} family needs it")
+        absent = "absent" in source and source["field"] not in config
         try:
-            value = evaluate(source["default"], symbols)
+            value = evaluate(source["absent" if absent else "default"], symbols)
         except ZeroDivisionError:
             value = 0
     least = source.get("minimum", 1)
