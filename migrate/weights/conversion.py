@@ -74,7 +74,7 @@ def carry_out(
     made = plan(source, files, dropped=dropped)
     report.findings += made.findings
     if not errors(report.findings):
-        _replicas(report, source, made, request)
+        _replicas(report, source, made, request.memory_budget, request.track)
     if errors(report.findings):
         report.stages.append(stage("plan", report.findings, "no plan; nothing was written", None))
         return
@@ -132,14 +132,18 @@ def _status(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _replicas(report: Report, source: Checkpoint, made: Plan, request: Request) -> None:
-    """Compares what is stored more than once."""
+def compare_replicas(report: Report, checkpoint: Checkpoint, memory_budget: int, track: Tracker) -> None:
+    """Compares what a checkpoint stores more than once; adds a stage if there is any."""
+    _replicas(report, checkpoint, plan(checkpoint, (), dropped=checkpoint.atoms), memory_budget, track)
+
+
+def _replicas(report: Report, source: Checkpoint, made: Plan, memory_budget: int, track: Tracker) -> None:
     count = len(made.comparisons)
     if not count:
         return
     total = int((made.comparisons.volume * made.read_sizes[made.comparisons.target]).sum())
-    with request.track("comparing", total) as advance:
-        unequal = differences(made, memory_budget=request.memory_budget, advance=advance)
+    with track("comparing", total) as advance:
+        unequal = differences(made, memory_budget=memory_budget, advance=advance)
     found = [_difference(source, one) for one in unequal]
     report.findings += found
     report.stages.append(stage("replicas", found, f"{count} copies of stored tensors compared", count))

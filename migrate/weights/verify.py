@@ -1,179 +1,217 @@
-"""`msmigrate weights verify`: is this directory what was written, and is it what its source gives?
+"""`msmigrate weights verify`: is this checkpoint what was written, and is it what its source gives?
 
-The second question is answered without the planner: whole source tensors are read, cut with numpy and compared.
+The second question is answered without the planner, by `slow_path`: whole parameters are read, split and packed by
+numpy, and compared with every stored tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from mappings.families import Parameter
-from mappings.formats.hf_directory import read_config
-from mappings.formats.manifest import NAME, Manifest, hash_file
-from mappings.formats.safetensors import SafetensorsError, TensorEntry, read_bytes
-from mappings.layout import ParallelLayout
+from mappings.families.atoms import Atom, Spelled
+from mappings.formats.manifest import NAME, Manifest, hash_file, optimizer_file
+from mappings.formats.safetensors import DTYPE_BITS, SafetensorsError
+from mappings.rank_cuts import RankCuts
 from migrate.progress import Tracker, quiet
 from migrate.report import Finding, Report, Severity, Stage, Verdict
 from migrate.weights.codes import finding
-from migrate.weights.convert_plan import HfModel, compare_tied, judge
-from migrate.weights.export_plan import ShardedModel, judge_shards
+from migrate.weights.containers import sharded
+from migrate.weights.containers.states import split_state, state_atom
+from migrate.weights.conversion import DEFAULT_MEMORY_BUDGET, compare_replicas
+from migrate.weights.opening import Hints, open_checkpoint
 from migrate.weights.side_files import side_files
+from migrate.weights.slow_path import Atoms, Bytes, gathered, rank_tensor, stored
+from migrate.weights.tensors import Checkpoint, SourceTensor
 
-Bytes = npt.NDArray[np.uint8]
 
-
-def verify(directory: Path, *, source: Path | None = None, track: Tracker = quiet) -> Report:
-    """Judges a sharded directory, or an exported Hugging Face directory.
+def verify(
+    path: Path,
+    *,
+    source: Path | None = None,
+    hints: Hints | None = None,
+    source_hints: Hints | None = None,
+    cast: bool = False,
+    track: Tracker = quiet,
+) -> Report:
+    """Judges a checkpoint of any container.
 
     Args:
-        directory: what to judge. With a manifest: digests, then headers. Without: headers against `config.json`.
-        source: a Hugging Face directory; then every tensor and side file is compared with it, byte for byte.
-        track: progress in bytes.
+        path: what to judge. Digests of its manifest, where it has one; headers against `config.json`; copies of one
+            parameter against each other.
+        source: a checkpoint of any container; then every tensor is derived from it again, and side files compared.
+        hints: what `path` does not say by itself.
+        source_hints: the same for the source.
+        cast: accept another floating-point type than the source's, if every value is the source's, rounded.
+        track: progress in bytes, or in tensors.
 
     Raises:
-        UserError: there is no such directory, no readable manifest or `config.json`, or the source is malformed.
+        UserError: there is no such checkpoint, or the source is malformed.
     """
-    report = Report("weights verify", str(directory))
-    if (directory / NAME).exists():
-        _sharded(report, directory, source, track)
-    else:
-        read_config(directory)
-        _hugging_face(report, directory, source, track)
+    report = Report("weights verify", str(path))
+    if (path / NAME).exists() and not _is_whole(report, path, track):
+        report.stages.append(Stage("headers", Verdict.SKIPPED, "files are missing"))
+        return report
+    try:
+        checkpoint = open_checkpoint(path, hints)
+    except SafetensorsError as error:
+        malformed = finding("W012", error.problem, file=error.path.name, tensor=error.tensor)
+        _add(report, "headers", [malformed], "a file is malformed", None)
+        return report
+    problems = [found for found in checkpoint.findings if found.severity is Severity.ERROR]
+    notes = [found for found in checkpoint.findings if found.severity is not Severity.ERROR]
+    report.facts["container"] = checkpoint.container
+    message = f"{len(checkpoint.tensors)} tensors against config.json"
+    if checkpoint.container == sharded.NAME:
+        message += " and the layout"
+    _add(report, "headers", [*problems, *notes], message, len(checkpoint.tensors))
+    if problems:
+        report.stages.append(Stage("source", Verdict.SKIPPED, "the headers are wrong"))
+        return report
+    compare_replicas(report, checkpoint, DEFAULT_MEMORY_BUDGET, track)
+    if source is None:
+        report.stages.append(Stage("source", Verdict.SKIPPED, "no source was given"))
+        return report
+    _against(report, checkpoint, open_checkpoint(source, source_hints), cast, track)
     return report
 
 
-def _sharded(report: Report, directory: Path, source: Path | None, track: Tracker) -> None:
+def _is_whole(report: Report, directory: Path, track: Tracker) -> bool:
+    """Files against the manifest; whether none is missing."""
     manifest = Manifest.read(directory)
-    damaged = _digests(directory, manifest, track)
-    _add(report, "digests", damaged, f"{len(manifest.files)} files against their SHA-256", len(manifest.files))
+    problems = []
+    with track("hashing", sum(record.bytes for record in manifest.files.values())) as advance:
+        for name, record in sorted(manifest.files.items()):
+            file = directory / name
+            if not file.is_file():
+                problems.append(finding("W010", "missing", file=name))
+            elif (found := hash_file(file)).bytes != record.bytes:
+                problems.append(finding("W011", f"{found.bytes} bytes, expected {record.bytes}", file=name))
+            elif found != record:
+                problems.append(finding("W011", "SHA-256 differs from the manifest", file=name))
+            advance(record.bytes)
+    _add(report, "digests", problems, f"{len(manifest.files)} files against their SHA-256", len(manifest.files))
     known = {*manifest.files, NAME}
-    strangers = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name not in known)
+    strangers = sorted(file.name for file in directory.iterdir() if file.is_file() and file.name not in known)
     report.findings += [finding("W016", "not in the manifest", file=name) for name in strangers]
-    if any(found.code == "W010" for found in damaged):
-        report.stages.append(Stage("headers", Verdict.SKIPPED, "files are missing"))
-        return
-    try:
-        model = ShardedModel.read(directory)
-    except SafetensorsError as error:
-        _add(report, "headers", [_malformed(error)], "a file is malformed", None)
-        return
-    problems = judge_shards(model)
-    _add(
-        report,
-        "headers",
-        problems,
-        f"{len(model.entries)} tensors against config.json and the layout",
-        len(model.entries),
-    )
-    if source is None or problems:
-        reason = "no source was given" if source is None else "the headers are wrong"
-        report.stages.append(Stage("source", Verdict.SKIPPED, reason))
-        return
-    original = HfModel.read(source)
-    _side_files(report, directory, source)
-    _tensors(report, original, len(model.entries), [], lambda: _pieces(original, model), track)
+    return all(found.code != "W010" for found in problems)
 
 
-def _hugging_face(report: Report, directory: Path, source: Path | None, track: Tracker) -> None:
-    try:
-        model = HfModel.read(directory)
-    except SafetensorsError as error:
-        _add(report, "headers", [_malformed(error)], "a file is malformed", None)
-        return
-    problems = judge(model)
-    _add(report, "headers", problems, f"{len(model.tensors)} tensors against config.json", len(model.tensors))
-    if model.tied and not any(found.severity is Severity.ERROR for found in problems):
-        _add(report, "tied copies", compare_tied(model), f"{len(model.tied)} stored copies", len(model.tied))
-    if source is None:
-        report.stages.append(Stage("source", Verdict.SKIPPED, "no source was given"))
-        return
-    original = HfModel.read(source)
-    _side_files(report, directory, source)
-    names = sorted(set(original.tensors) - set(original.left_out))
-    missing = [finding("W001", f"missing; {source.name} has it", tensor=n) for n in names if n not in model.tensors]
-    extra = [
-        finding("W002", f"unexpected; {source.name} does not have it", file=entry.path.name, tensor=name)
-        for name, entry in sorted(model.tensors.items())
-        if name not in original.tensors
-    ]
-    common = [name for name in names if name in model.tensors]
-
-    def pairs() -> Iterator[tuple[TensorEntry, TensorEntry, Bytes]]:
-        for name in common:
-            yield original.tensors[name], model.tensors[name], _whole(original.tensors[name])
-
-    _tensors(report, original, len(common), missing + extra, pairs, track)
-
-
-def _pieces(original: HfModel, model: ShardedModel) -> Iterator[tuple[TensorEntry, TensorEntry, Bytes]]:
-    """(source, stored piece, what the piece should hold) for every tensor of every owner."""
-    layout = model.manifest.layout
-    for name, parameter in original.parameters.items():
-        if name not in original.tensors:
-            continue  # reported as missing by `judge` of the source
-        whole = _whole(original.tensors[name])
-        for owner, held in model.tensors.items():
-            if name in held:
-                yield (
-                    original.tensors[name],
-                    held[name],
-                    _cut(whole, parameter, layout, layout.coordinates(owner)["tp"]),
-                )
-
-
-def _cut(whole: Bytes, parameter: Parameter, layout: ParallelLayout, tp: int) -> Bytes:
-    """A rank's piece, by padding the whole tensor and splitting it: not the arithmetic of `mappings.shards`."""
-    if parameter.cut is None:
-        return whole
-    multiple = layout.tp * layout.vocab_multiple if parameter.padded else layout.tp
-    widths = [(0, 0)] * whole.ndim
-    widths[parameter.cut] = (0, -whole.shape[parameter.cut] % multiple)
-    return np.split(np.pad(whole, widths), layout.tp, axis=parameter.cut)[tp]
-
-
-def _whole(entry: TensorEntry) -> Bytes:
-    """All bytes of a tensor, in its shape and one more axis for the bytes of an element."""
-    return np.frombuffer(read_bytes(entry), np.uint8).reshape(*entry.shape, entry.itemsize)
-
-
-def _tensors(
-    report: Report,
-    original: HfModel,
-    count: int,
-    findings: list[Finding],
-    pairs: Callable[[], Iterator[tuple[TensorEntry, TensorEntry, Bytes]]],
-    track: Tracker,
-) -> None:
-    problems = [found for found in judge(original) if found.severity is Severity.ERROR]
+def _against(report: Report, checkpoint: Checkpoint, source: Checkpoint, cast: bool, track: Tracker) -> None:
+    problems = [found for found in source.findings if found.severity is Severity.ERROR]
     if problems:
-        _add(report, "source", problems, f"{original.directory} is no valid source", None)
+        _add(report, "source", problems, f"{source.directory} is no valid source", None)
         return
-    differing = list(findings)
+    _side_files(report, checkpoint.directory, source.directory)
+    atoms = Atoms(source)
+    derive = _Derivation(checkpoint, atoms).expected
+    differing = _names(checkpoint, source)
     compared = 0
-    with track("comparing", count) as advance:
-        for source, entry, expected in pairs():
-            compared += 1
+    casts: Counter[str] = Counter()
+    with track("comparing", len(checkpoint.tensors)) as advance:
+        for tensor in checkpoint.tensors:
             advance(1)
-            if (difference := _difference(source, entry, expected)) is not None:
-                differing.append(finding("W013", difference, file=entry.path.name, tensor=entry.name))
-    if compared != count:
-        differing.append(finding("W001", f"only {compared} of {count} tensors could be compared"))
+            absent = sorted({p.atom for p in tensor.stored.arrangement.pieces if p.atom not in atoms})
+            before = {atoms.dtype(p.atom) for p in tensor.stored.arrangement.pieces if p.atom in atoms}
+            if absent:
+                found: str | None = f"the source does not have {absent[0]}"
+            elif not cast and before - {tensor.stored.dtype}:
+                found = f"dtype {tensor.stored.dtype}, the source has {', '.join(sorted(before))}"
+            else:
+                casts.update(f"{one} to {tensor.stored.dtype}" for one in before if one != tensor.stored.dtype)
+                found = _difference(tensor, derive)
+                compared += 1
+            if found is not None:
+                differing.append(finding("W013", found, file=tensor.stored.file, tensor=tensor.stored.name))
+    if casts:
+        report.facts["casts"] = dict(casts)
     _add(report, "source", differing, f"{compared} tensors compared byte for byte", compared)
 
 
-def _difference(source: TensorEntry, entry: TensorEntry, expected: Bytes) -> str | None:
-    if entry.dtype != source.dtype:
-        return f"dtype {entry.dtype}, the source has {source.dtype}"
-    if entry.shape != expected.shape[:-1]:
-        return f"shape {list(entry.shape)}, the source gives {list(expected.shape[:-1])}"
-    stored = _whole(entry)
-    if np.array_equal(stored, expected):
+def _names(checkpoint: Checkpoint, source: Checkpoint) -> list[Finding]:
+    """Atoms that one side lacks; between two directories of one container and spelling, tensors."""
+    ours, theirs = set(checkpoint.atoms), set(source.atoms)
+    if checkpoint.container == source.container == "hf" and checkpoint.extra["spelling"] == source.extra["spelling"]:
+        ours, theirs = ({t.stored.name for t in side.tensors} for side in (checkpoint, source))
+    place = {tensor.stored.name: tensor.stored.file for tensor in checkpoint.tensors}
+    weights = {
+        name for name in theirs if not split_state(name)[0] or split_state(name)[0] in checkpoint.extra["states"]
+    }
+    counters = set(source.extra.get("counters", {}))
+    name = source.directory.name
+    lost = [finding("W001", f"missing; {name} has it", tensor=n) for n in sorted(weights - ours - counters)]
+    return lost + [
+        finding("W002", f"unexpected; {name} does not have it", file=place.get(n), tensor=n)
+        for n in sorted(ours - theirs)
+    ]
+
+
+class _Derivation:
+    """What each stored tensor of a checkpoint should hold, from the atoms of its source."""
+
+    def __init__(self, checkpoint: Checkpoint, atoms: Atoms) -> None:
+        self.atoms = atoms
+        self.expected: Callable[[SourceTensor], Bytes] = self._gathered
+        if checkpoint.container == sharded.NAME:
+            assert checkpoint.family is not None
+            manifest: Manifest = checkpoint.extra["manifest"]
+            self.layout = manifest.layout
+            self.cuts = RankCuts(checkpoint.family, checkpoint.config, self.layout)
+            self.spelled = {spelled.name: spelled for spelled in self.cuts.spelled}
+            self.owners = {file: rank for rank, file in sorted(manifest.weights.items(), reverse=True)}
+            self.owners |= {optimizer_file(rank): rank for rank in sharded.state_owners(self.layout)}
+            self.facts = {
+                state_atom(state, name): replace(atom, name=state_atom(state, name))
+                for state in ("", *checkpoint.extra["states"])
+                for name, atom in self.cuts.atoms.items()
+            }
+            self.tied: dict[str, str] = checkpoint.extra["tied"]
+            self.expected = self._of_rank
+
+    def _gathered(self, tensor: SourceTensor) -> Bytes:
+        return gathered(tensor.stored.arrangement, tensor.stored.dtype, self.atoms)
+
+    def _of_rank(self, tensor: SourceTensor) -> Bytes:
+        """By splitting and packing whole parameters, without `tensor.stored.arrangement`."""
+        state, name = split_state(tensor.stored.name)
+        spelled = _of_state(self.spelled[self.tied.get(name, name)], state)
+        rank = self.owners[tensor.stored.file]
+        facts: dict[str, Atom] = self.facts
+        piece = rank_tensor(spelled, self.atoms, facts, self.layout, rank, self.cuts.dims, tensor.stored.dtype)
+        if piece.ndim > 1 and (self.layout.zero == 3 or (state and self.layout.zero)):
+            replicas = self.layout.dp
+            if any(facts[atom].expert is not None for atom in spelled.atoms):
+                replicas //= self.layout.ep
+            padded = np.pad(piece, [(0, -piece.shape[0] % replicas), *[(0, 0)] * (piece.ndim - 1)])
+            index = self.layout.coordinates(rank)["dp"] // (self.layout.dp // replicas)
+            piece = np.split(padded, replicas)[index]
+        return piece
+
+
+def _of_state(spelled: Spelled, state: str) -> Spelled:
+    def named(parts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        return tuple((part, state_atom(state, atom)) for part, atom in parts)
+
+    return replace(
+        spelled,
+        atoms=tuple(state_atom(state, atom) for atom in spelled.atoms),
+        single=named(spelled.single),
+        experts=tuple(named(parts) for parts in spelled.experts),
+    )
+
+
+def _difference(tensor: SourceTensor, derive: Callable[[SourceTensor], Bytes]) -> str | None:
+    expected, found = derive(tensor), stored(tensor)
+    if found.shape != expected.shape:
+        return f"shape {list(found.shape[:-1])}, the source gives {list(expected.shape[:-1])}"
+    if np.array_equal(found, expected):
         return None
-    unequal = (stored != expected).any(axis=-1)
+    assert found.shape[-1] == DTYPE_BITS[tensor.stored.dtype] // 8
+    unequal = (found != expected).any(axis=-1)
     first = [int(i) for i in np.argwhere(unequal)[0]]
     return f"{int(unequal.sum())} of {unequal.size} elements differ from the source, the first at {first}"
 
@@ -188,25 +226,6 @@ def _side_files(report: Report, directory: Path, source: Path) -> None:
         elif copy.read_bytes() != path.read_bytes():
             differing.append(finding("W013", "differs from the source", file=path.name))
     _add(report, "side files", differing, f"{len(carried)} files compared byte for byte", len(carried))
-
-
-def _digests(directory: Path, manifest: Manifest, track: Tracker) -> list[Finding]:
-    problems = []
-    with track("hashing", sum(record.bytes for record in manifest.files.values())) as advance:
-        for name, record in sorted(manifest.files.items()):
-            path = directory / name
-            if not path.is_file():
-                problems.append(finding("W010", "missing", file=name))
-            elif (found := hash_file(path)).bytes != record.bytes:
-                problems.append(finding("W011", f"{found.bytes} bytes, expected {record.bytes}", file=name))
-            elif found != record:
-                problems.append(finding("W011", "SHA-256 differs from the manifest", file=name))
-            advance(record.bytes)
-    return problems
-
-
-def _malformed(error: SafetensorsError) -> Finding:
-    return finding("W012", error.problem, file=error.path.name, tensor=error.tensor)
 
 
 def _add(report: Report, name: str, findings: list[Finding], message: str, compared: int | None) -> None:

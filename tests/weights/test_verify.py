@@ -65,7 +65,14 @@ def test_sound_checkpoint_passes_every_stage(sharded):
     assert report.exit_code == 0 and not report.findings
     compared = {stage.name: stage.compared for stage in report.stages}
     parameters = 3 + 9 * 2  # embedding, norm, head; nine in each of two layers
-    assert compared == {"digests": 5, "headers": 2 * parameters, "side files": 3, "source": 2 * parameters}
+    norms = 5  # on both ranks
+    assert compared == {
+        "digests": 5,
+        "headers": 2 * parameters,
+        "replicas": norms,
+        "side files": 3,
+        "source": 2 * parameters,
+    }
     without = verify(sharded)
     assert without.exit_code == 0 and verdicts(without)["source"] is Verdict.SKIPPED
 

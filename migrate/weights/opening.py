@@ -1,0 +1,89 @@
+"""Finds out what a directory or file is, and reads it with the container of that kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mappings.errors import UserError
+from mappings.families import Family, load_family
+from mappings.formats.hf_directory import read_config
+from mappings.formats.iteration import METADATA, TRACKER
+from mappings.formats.manifest import NAME as MANIFEST
+from mappings.formats.param_name_map import NAME as NAME_MAP
+from migrate.weights.containers import ckpt, hf, iteration, mindspore, sharded, strategy
+from migrate.weights.tensors import Checkpoint
+
+CONTAINERS = ("hf", "sharded", "mindspore", "strategy", "iteration", "ckpt")
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What a path does not say by itself; every field may be left out."""
+
+    container: str | None = None
+    """One of `CONTAINERS`, where the directory could be read as several."""
+    family: str | None = None
+    """Name of a family file, where `config.json` has no `model_type` that says it."""
+    config: Path | None = None
+    """Directory with the `config.json`, for containers that have none."""
+    key: str | None = None
+    """Where in pickled weights the state dict is."""
+    strategy: Path | None = None
+    """Strategy file or folder of `rank_N` folders."""
+
+
+def open_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
+    """Reads headers.
+
+    Raises:
+        UserError: nothing is there that any container reads, or it is malformed.
+    """
+    hints = hints or Hints()
+    kind = hints.container or kind_of(path)
+    family: Family | None = load_family(hints.family) if hints.family else None
+    config = read_config(hints.config) if hints.config else None
+    if kind in ("hf", "sharded") and (family or config):
+        raise UserError(f"{path}: a {kind} directory has its own config.json, which says the family")
+    if kind != "hf" and hints.key:
+        raise UserError(f"{path}: --key is for pickled weights")
+    if kind != "strategy" and hints.strategy:
+        raise UserError(f"{path}: --strategy is for rank_N folders")
+    match kind:
+        case "hf":
+            return hf.read(path, hints.key)
+        case "sharded":
+            return sharded.read(path)
+        case "mindspore":
+            return mindspore.read(path, family, config)
+        case "strategy":
+            return strategy.read(path, family, config, strategy=hints.strategy)
+        case "iteration":
+            return iteration.read(path, family, config)
+        case "ckpt":
+            return ckpt.read(path, family, config)
+    raise UserError(f"no container {kind!r}; known are {', '.join(CONTAINERS)}")
+
+
+def kind_of(path: Path) -> str:
+    """The container that a path looks like, from the names in it.
+
+    Raises:
+        UserError: no such path, or it looks like none.
+    """
+    if path.is_file():
+        if path.suffix == ".ckpt":
+            return "ckpt"
+        raise UserError(f"{path}: is a file; give its directory with config.json, or a .ckpt")
+    if not path.is_dir():
+        raise UserError(f"{path}: no such directory")
+    if (path / MANIFEST).exists():
+        return "sharded"
+    if (path / NAME_MAP).exists():
+        return "mindspore"
+    if (path / TRACKER).exists() or (path / METADATA).exists():
+        return "iteration"
+    if any(path.glob("rank_[0-9]*")):
+        return "strategy"
+    read_config(path)  # names what is missing
+    return "hf"
