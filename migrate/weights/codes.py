@@ -122,6 +122,11 @@ CODES = {
         "Rows behind the vocabulary are padding that a parallel run wanted; they are no part of the model.",
         "Nothing to do if vocab_size in config.json is right.",
     ),
+    "W022": Code(
+        Severity.WARNING,
+        "The numbers are equal, but a run from one checkpoint computes in another type than from the other.",
+        "Nothing to do if the change of type was meant.",
+    ),
 }  # fmt: skip
 
 

@@ -205,7 +205,8 @@ def as_numbers(elements: Bytes, dtype: str) -> npt.NDArray[np.float64]:
             (flat.view("<u2").astype(np.uint32) << 16).view(np.float32).astype(np.float64).reshape(elements.shape[:-1])
         )
     kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"}
-    return flat.view(kinds.get(dtype, "<u1")).astype(np.float64).reshape(elements.shape[:-1])
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return flat.view(kinds.get(dtype, "<u1")).astype(np.float64).reshape(elements.shape[:-1])
 
 
 def _read(path: Any, offset: int, count: int) -> memoryview:
