@@ -120,7 +120,7 @@ class _Comparison:
         tensor = self.plan.sources[source]
         return 1 if tensor.decoder is None else max(1, *tensor.stored.arrangement.shape[-1:])
 
-    def _cost(self, items: Sequence[Item]) -> int:
+    def _cost(self, items: Sequence[Item], alone: bool) -> int:
         total = 0
         for span in (*spans([i.source for i in items]), *spans([i.target for i in items])):
             decoder = self.plan.sources[span.tensor].decoder

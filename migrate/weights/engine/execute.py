@@ -105,6 +105,8 @@ class _Run:
         self.to_hash: deque[int] = deque()
         self.finished: SimpleQueue[tuple[str, object]] = SimpleQueue()
         self.users = _FileUsers(plan, self.waiting)
+        self.unsafe = set(range(len(plan.files)))
+        """Files with bytes that may be in memory only."""
 
     def run(self) -> Done:
         places = self._create()
@@ -221,6 +223,7 @@ class _Run:
                 continue
             assert isinstance(value, int)
             unsafe.append(value)
+            self.unsafe.update(self.users.of(value))
             size += self._size(value)
             complete = self.users.finished(value)
             if complete or size > SYNC_BYTES or time.monotonic() - last > SYNC_SECONDS:
@@ -236,6 +239,9 @@ class _Run:
             self.journal.add_batches(batches)
 
     def _sync(self, number: int) -> None:
+        if number not in self.unsafe:
+            return
+        self.unsafe.discard(number)
         name = self.plan.files[number].name
         try:
             with self.files.use(self.directory / name, writing=True) as fd:

@@ -17,7 +17,7 @@ FORMAT = "msmigrate-journal-1"
 
 
 class Journal:
-    """Lines of JSON, each fsynced before the next step. The first says what is converted; a torn last one is ignored.
+    """Lines of JSON. The first says what is converted; a torn last one is ignored.
 
     The file is locked as long as the journal is open: two conversions to one output cannot run at once.
     """
@@ -75,8 +75,8 @@ class Journal:
             self.batches.update(numbers)
 
     def add_file(self, name: str, record: FileRecord) -> None:
-        """Notes a finished file."""
-        self._append({"file": name, "bytes": record.bytes, "sha256": record.sha256})
+        """Notes a finished file; if the line is lost, the file is hashed again."""
+        self._append({"file": name, "bytes": record.bytes, "sha256": record.sha256}, safe=False)
         self.files[name] = record
 
     def publishing(self) -> None:
@@ -100,12 +100,13 @@ class Journal:
         self.path.unlink(missing_ok=True)
         self.close()
 
-    def _append(self, line: Mapping[str, Any]) -> None:
+    def _append(self, line: Mapping[str, Any], *, safe: bool = True) -> None:
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
-            os.fsync(self._fd)
+            if safe:
+                os.fsync(self._fd)
         except OSError as error:
             raise UserError(f"{self.path}: cannot be written ({error.strerror})") from error
 

@@ -98,7 +98,7 @@ class Mover:
         row = int(self.plan.units[number])
         return self.plan.targets[int(self.plan.copies.target[row])].name
 
-    def cost(self, items: Sequence[Item]) -> int:
+    def cost(self, items: Sequence[Item], alone: bool) -> int:
         """Bytes of buffers that a tile needs."""
         total = 0
         for span in spans([item.source for item in items]):
@@ -111,7 +111,8 @@ class Mover:
                 size = self._read_sizes[span.tensor]
                 total += (span.size if 2 * used >= span.size else used) * size
         for span in spans([item.target for item in items]):
-            total += span.size * self._write_sizes[span.tensor]
+            volume = sum(items[number].volume for number in span.members)
+            total += (span.size if alone else min(span.size, volume)) * self._write_sizes[span.tensor]
         return total
 
     def _row(self, source: int) -> int:

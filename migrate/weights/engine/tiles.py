@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from migrate.weights.engine.copy_item import Item, Span, spans
 
 Items = Sequence[Item]
-Cost = Callable[[Items], int]
+Cost = Callable[[Items, bool], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ def tiles(items: Items, cost: Cost, *, soft: int, hard: int, row: Callable[[int]
 
     Args:
         items: the unit.
-        cost: bytes of buffers that some copies need together.
+        cost: bytes of buffers that some copies need together; the second argument is `alone` of their tile.
         soft: bytes that are enough for good speed.
         hard: bytes that may not be exceeded.
         row: for a source tensor, the multiple of elements at which reading may begin (1 for plain bytes).
         gather: whether sources should be read in order even if writing is then scattered: they are costly to read.
     """
-    total = cost(items)
+    total = cost(items, True)
     if total <= soft:
         yield Tile(tuple(items), alone=True)
         return
@@ -44,8 +44,8 @@ def tiles(items: Items, cost: Cost, *, soft: int, hard: int, row: Callable[[int]
     if length is not None:
         count = max(1, length * soft // total)
         step = _aligned(items, count, row)
-        if cost([_along(item, 0, min(step, length)) for item in items]) <= hard:
-            alone = _rows_apart(items)
+        alone = _rows_apart(items)
+        if cost([_along(item, 0, min(step, length)) for item in items], alone) <= hard:
             for first in range(0, length, step):
                 part = tuple(_along(item, first, min(step, length - first)) for item in items)
                 yield Tile(part, alone)
@@ -74,11 +74,12 @@ def _windows(
             if size > unit and high < span.stop:
                 high -= (high - span.start) % unit
             part = [piece for item in items for piece in item.within(reading, low, high)]
-            if cost(part) <= (soft if size > unit else hard) or high - low <= 1:
+            alone = not reading and _one_target(part)
+            if cost(part, alone) <= (soft if size > unit else hard) or high - low <= 1:
                 break
             size = max(1, (high - low) // 2)
         if part:
-            yield Tile(tuple(part), alone=not reading and _one_target(part))
+            yield Tile(tuple(part), alone)
         low = high
 
 
