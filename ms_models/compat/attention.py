@@ -13,6 +13,8 @@ from mindspore import Tensor, ops
 from .layers import dropout
 from .products import matmul
 
+_batch_product = ops.BatchMatMul(transpose_b=True)
+
 
 def scaled_dot_product_attention(
     query: Tensor,
@@ -45,22 +47,31 @@ def scaled_dot_product_attention(
         key = ops.repeat_interleave(key, query.shape[-3] // key.shape[-3], -3)
         value = ops.repeat_interleave(value, query.shape[-3] // value.shape[-3], -3)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = matmul(query * factor, key.swapaxes(-2, -1))
-    allowed = None
+    scores = _product_transposed(query * factor, key)
+    counts = None
     if is_causal:
-        allowed = ops.tril(ops.ones((query.shape[-2], key.shape[-2]), dtype=ms.bool_))
+        scores = scores + _bias(ops.tril(ops.ones((query.shape[-2], key.shape[-2]), dtype=ms.bool_)), scores)
     elif attn_mask is not None and attn_mask.dtype == ms.bool_:
-        allowed = attn_mask
+        # Softmax over nothing but -inf is NaN, and so is its gradient: such a row sees all, and counts for nothing.
+        some = attn_mask.any(-1, True)
+        scores = scores + _bias(ops.logical_or(attn_mask, ops.logical_not(some)), scores)
+        counts = some.astype(scores.dtype)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    if allowed is not None:
-        scores = scores.masked_fill(ops.logical_not(allowed), float("-inf"))
-    weights = ops.softmax(scores, -1)
-    if allowed is not None and not is_causal:
-        # softmax over nothing but -inf is NaN; the mask, not the NaN, decides both value and gradient
-        empty = ops.logical_not(allowed.any(-1, True))
-        weights = ops.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
-    return matmul(dropout(weights, dropout_p), value)
+    result = matmul(dropout(ops.softmax(scores, -1), dropout_p), value)
+    return result if counts is None else result * counts
+
+
+def _product_transposed(left: Tensor, right: Tensor) -> Tensor:
+    """`left @ right^T` of batches, without a transposed copy where the kernel can do without."""
+    if left.ndim < 3 or left.shape[:-2] != right.shape[:-2] or 0 in left.shape or 0 in right.shape:
+        return matmul(left, right.swapaxes(-2, -1))
+    return _batch_product(left, right)
+
+
+def _bias(allowed: Tensor, scores: Tensor) -> Tensor:
+    """0 where a position is seen, else -inf: it is added, as in torch, which takes one kernel and no gradient."""
+    return ops.zeros(allowed.shape, dtype=scores.dtype).masked_fill(ops.logical_not(allowed), float("-inf"))
 
 
 class SDPBackend(enum.Enum):

@@ -16,6 +16,8 @@ from mindspore.graph import jit_trace
 from mindspore.graph.api import _convert_python_data, _pynative_executor
 from mindspore.graph.jit_config import _DEFAULT_JIT_CONFIG
 
+from .step_spelling import cpu_spelling
+
 _kept: list[Any] = []
 """Recorded functions. MindSpore names graphs by `id`, so none may be freed and its number used again."""
 
@@ -41,7 +43,8 @@ class RecordedGraph:
         with_gradient = _pynative_executor.requires_grad()
         if with_gradient not in self._graphs:
             known = frozenset(jit_trace._trace_compile_cache)
-            result = self._record(*tensors)
+            with cpu_spelling():
+                result = self._record(*tensors)
             (self._graphs[with_gradient],) = jit_trace._trace_compile_cache - known
             return result
         graph = self._graphs[with_gradient]
