@@ -1,7 +1,8 @@
 """In-place tensor methods as assignments: `x.mul_(y)` -> `x = x * y`, and `assign` where it is a parameter.
 
 MindSpore 2.10 returns the right value from `x.mul_(y)` and leaves `x` unchanged on the CPU, without an error.
-`copy_` does change it, for every other holder: `x = x.copy_(x * y)` where an assignment alone would not reach them.
+`copy_` does change it, for every other holder: `x = x.copy_(x * y)` where an assignment alone would not reach them; but
+of a slice it changes a copy: `x[a:b].copy_(y)` -> `x[a:b] = y`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import libcst.matchers as m
 from migrate.code.context import FileContext, code_of
 from migrate.code.dataflow.aliases import AliasScan
 from migrate.code.dataflow.called import called_functions
-from migrate.code.dataflow.memory import write_into
+from migrate.code.dataflow.memory import VIEWS, write_into
 from migrate.code.dataflow.sharing import Flows
 from migrate.code.passes.base import Pass
 from migrate.code.rows.template import Expansion, select
@@ -27,6 +28,8 @@ _PASSING_ON = frozenset(
     f"torch.nn.{name}" for name in ("Module", "Sequential", "Identity", "Dropout", "Flatten", "Unflatten")
 )
 """Layers of torch that may give back what they are given, or a view of it."""
+_PARTS = VIEWS - {"view", "view_as", "reshape", "reshape_as", "flatten", "ravel", "detach"}
+"""Methods whose result MindSpore's `copy_` changes without the tensor that it was taken from."""
 
 
 class InPlace(Pass):
@@ -78,7 +81,7 @@ class InPlace(Pass):
         rows = self.context.table.rows(f"torch.Tensor.{name}")
         if name == "requires_grad_" or (rows and all(row.status == "unsupported" for row in rows)):
             return None
-        if name == "copy_" and not self._is_parameter(node.func.value):
+        if name == "copy_" and not self._is_parameter(node.func.value) and not self._is_slice(node.func.value):
             return None  # MindSpore's own copy_ changes the tensor, unlike its other in-place methods
         return name
 
@@ -100,9 +103,9 @@ class InPlace(Pass):
         """The out-of-place expression of an in-place call."""
         assert isinstance(updated.func, cst.Attribute)
         receiver, name = updated.func.value, f"torch.Tensor.{method}"
-        if method == "copy_" and len(updated.args) == 1 and updated.args[0].keyword is None:
+        if method == "copy_" and (source := _copied_from(updated)) is not None:
             self.context.counts.add("torch.Tensor.copy_", converted=True)
-            return updated.args[0].value
+            return source
         arguments: list[cst.Arg] = list(updated.args)
         holder: cst.BaseExpression | None = receiver
         if name not in self.context.table:  # a row of an in-place method gives the value after the call
@@ -165,6 +168,10 @@ class InPlace(Pass):
             self.context.report("M302", call, f"{code_of(call)}: {reason}")
             return None
         target = base if inner else new.func.value
+        if isinstance(base, cst.Subscript) and (index := self._index_that_copies(base)) is not None:
+            self.context.counts.add(f"torch.Tensor.{method}", converted=False)
+            self.context.report("M301", call, f"{code_of(call)} changes a copy, unless {index} is a single number")
+            return None
         if not isinstance(target, cst.Name | cst.Attribute | cst.Subscript):
             self.context.counts.add(f"torch.Tensor.{method}", converted=False)
             self.context.report("M301", call, f"{code_of(call)} changes a tensor that has no name")
@@ -210,6 +217,22 @@ class InPlace(Pass):
             or (kind.kind == "object" and kind.name.startswith("torch.nn.") and kind.name not in _PASSING_ON)
         )
 
+    def _is_slice(self, node: cst.BaseExpression) -> bool:
+        """Whether a tensor expression is a part of another one, which MindSpore's `copy_` does not reach."""
+        if isinstance(node, cst.Subscript):
+            container = self.context.type_of(node.value)
+            return container.is_tensor or container.kind == "parameter"
+        return m.matches(node, m.Call(func=m.Attribute(attr=m.OneOf(*map(m.Name, sorted(_PARTS))))))
+
+    def _index_that_copies(self, node: cst.Subscript) -> str | None:
+        """The part of an index whose result in torch is no view of the tensor."""
+        if not self._is_slice(node):
+            return None
+        for element in node.slice:
+            if isinstance(element.slice, cst.Index) and self.context.type_of(element.slice.value).is_tensor:
+                return code_of(element.slice.value)
+        return None
+
     def _is_parameter(self, node: cst.BaseExpression) -> bool:
         if m.matches(node, m.Attribute(attr=m.Name("data"))):
             assert isinstance(node, cst.Attribute)
@@ -219,6 +242,14 @@ class InPlace(Pass):
 
 def _assign(target: cst.BaseAssignTargetExpression, value: cst.BaseExpression) -> cst.Assign:
     return cst.Assign([cst.AssignTarget(target)], value)
+
+
+def _copied_from(call: cst.Call) -> cst.BaseExpression | None:
+    """`y` of `x.copy_(y)`; whether the copy waits does not matter."""
+    given = [arg for arg in call.args if arg.keyword is None or arg.keyword.value != "non_blocking"]
+    if not given or given[0].star or given[0].keyword is not None or len(given) > 2:
+        return None
+    return given[0].value
 
 
 def _container(node: cst.BaseExpression) -> cst.BaseExpression:
