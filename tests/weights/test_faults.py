@@ -107,7 +107,7 @@ def test_dry_run_writes_nothing_and_counts_the_bytes(tmp_path):
 
 @pytest.mark.parametrize(
     ("layout", "words"),
-    [(ParallelLayout(tp=3), "does not divide"), (ParallelLayout(pp=2), "nothing else yet")],
+    [(ParallelLayout(tp=3), "does not divide"), (ParallelLayout(pp=3), "3")],
 )
 def test_layout_that_does_not_fit(tmp_path, layout, words):
     write_model(tmp_path / "hf", config())

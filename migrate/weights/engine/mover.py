@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mappings.errors import UserError
-from migrate.weights.engine.casts import cast
+from migrate.weights.engine.casts import FLOATS, cast
 from migrate.weights.engine.copies import sides
 from migrate.weights.engine.copy_item import Item, Side, Span, spans
 from migrate.weights.engine.files import Files, read_into, write_all
@@ -228,7 +228,8 @@ class Mover:
             move(target, values)
             near = item.source.steps[-1:] == (1,) or not item.source.steps
             return "strided" if near else "transposed"
-        move(target, values, lambda part: cast(part, before, after))
+        numbers = values.view(FLOATS[before].storage)
+        move(target.view(FLOATS[after].storage), numbers, lambda part: cast(part, before, after))
         return "cast"
 
     # Bytes

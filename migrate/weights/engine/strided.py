@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ WORDS: dict[int, np.dtype[Any]] = {
     8: np.dtype("<u8"),
     16: np.dtype("<c16"),
 }
+SLAB = 1 << 17  # elements that are changed at a time
+SMALL = 1 << 12  # elements of a matrix that is not worth a loop
 BLOCK = 128  # a block of 128 by 128 elements of 2 bytes stays in the nearest caches
 
 
@@ -26,8 +29,8 @@ def view(buffer: Array, itemsize: int, at: int, extent: Sequence[int], steps: Se
 
 def move(target: Array, source: Array, change: Callable[[Array], Array] | None = None) -> None:
     """`target[...] = change(source)`, in blocks where rows of one are columns of the other."""
-    if target.ndim < 2 or source.size < BLOCK * BLOCK:
-        target[...] = source if change is None else change(source)
+    if target.ndim < 2:
+        _slabs(target.reshape(-1), source.reshape(-1), change)
         return
     order = sorted(range(target.ndim), key=lambda axis: -abs(target.strides[axis]))
     target, source = target.transpose(order), source.transpose(order)
@@ -35,15 +38,21 @@ def move(target: Array, source: Array, change: Callable[[Array], Array] | None =
     _blocks(target, source, near, change)
 
 
+def _slabs(target: Array, source: Array, change: Callable[[Array], Array] | None) -> None:
+    """Some indices of the outer axis at a time, because changed elements take memory of their own."""
+    if change is None:
+        target[...] = source
+        return
+    step = max(1, SLAB // max(1, math.prod(target.shape[1:])))
+    for index in range(0, len(target), step):
+        target[index : index + step] = change(source[index : index + step])
+
+
 def _blocks(target: Array, source: Array, near: int, change: Callable[[Array], Array] | None) -> None:
     """Blocks along the axis that is nearest in the source and the one that is nearest in the target."""
     last = target.ndim - 1
-    if near == last or target.shape[last] == 1:
-        if change is None:
-            target[...] = source
-        else:
-            for index in range(0, len(target), step := max(1, _SLAB // max(1, target[0].size))):
-                target[index : index + step] = change(source[index : index + step])
+    if near == last or target.shape[near] * target.shape[last] < SMALL:
+        _slabs(target, source, change)
         return
     if target.ndim > 2:  # one matrix of the two axes at a time
         outer = next(axis for axis in range(target.ndim) if axis not in (near, last))
@@ -57,6 +66,3 @@ def _blocks(target: Array, source: Array, near: int, change: Callable[[Array], A
             block = np.ascontiguousarray(source[row : row + BLOCK, column : column + BLOCK].T)
             block = np.ascontiguousarray(block.T)
             target[row : row + BLOCK, column : column + BLOCK] = block if change is None else change(block)
-
-
-_SLAB = 1 << 18  # elements that are changed at a time
