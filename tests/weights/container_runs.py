@@ -1,7 +1,8 @@
-"""Conversions between containers for tests: plan, copy, finish; and training checkpoints made from model directories."""
+"""Conversions between containers for tests: plan, copy, finish; and training checkpoints made from directories."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,18 +46,20 @@ def to_hf(source: Checkpoint, out: Path, recorded=None, **options) -> None:
 def to_sharded(source: Checkpoint, out: Path, layout: ParallelLayout) -> None:
     content = Content.of(source)
     write(source, sharded.layout(content, layout), out)
-    (out / "config.json").write_bytes((source.directory / "config.json").read_bytes())
+    (out / "config.json").write_text(json.dumps(source.config))
     records = {path.name: hash_file(path) for path in sorted(out.iterdir())}
     record = source.extra.get("record", {})
     sharded.finish(out, content, layout, files=records, versions={}, source=record)
 
 
-def to_strategy(source: Checkpoint, out: Path, layout: ParallelLayout, spelling="hf", naming=None, **options) -> None:
+def to_strategy(
+    source: Checkpoint, out: Path, layout: ParallelLayout, spelling="hf", naming=None, merge=False, **options
+) -> None:
     content = Content.of(source, spelling)
     stages = stages_for(content, layout)
     naming = naming or strategy.Naming()
     write(source, strategy.layout(content, stages, naming, **options), out)
-    strategy.finish(out, content, stages, naming, **options)
+    strategy.finish(out, content, stages, naming, merge=merge, **options)
 
 
 def to_iteration(source: Checkpoint, out: Path, layout: ParallelLayout, spelling="hf", step=7) -> None:
@@ -86,7 +89,7 @@ def with_states(source: Checkpoint, out: Path, seed: int = 0) -> None:
     numbers = {"global_step": np.int32(7), "loss_scale": np.array([2.5], np.float32)}
     save_file({name: np.asarray(value) for name, value in numbers.items()}, out / "hyper_param.safetensors")
     (out / "param_name_map.json").unlink()
-    (out / "config.json").write_bytes((source.directory / "config.json").read_bytes())
+    (out / "config.json").write_text(json.dumps(source.config))
 
 
 def elements(checkpoint: Checkpoint) -> dict[str, bytes]:

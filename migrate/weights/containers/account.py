@@ -208,8 +208,7 @@ class Account:
                 message = f"shape {list(entry.shape)}, {list(arrangement.shape)} expected from config.json"
                 self.findings.append(finding("W003", message, file=file.name, tensor=entry.name))
                 return
-            message = f"{list(entry.shape)} holds the {list(arrangement.shape)} of config.json and padding"
-            self.findings.append(finding("W021", message, file=file.name, tensor=entry.name))
+            self.findings.append(padding_note(entry.name, entry.shape, expected, file.name))
             arrangement = grown
         if entry.dtype not in FLOATS:
             message = f"dtype {entry.dtype}, supported are {', '.join(FLOATS)}"
@@ -262,6 +261,12 @@ def _encodings(family: Family, expected: Expected) -> Iterable[str]:
     if expected.spelled.encoding:
         return (expected.spelled.encoding,)
     return family.encodings if len(expected.arrangement.shape) == 2 else ()
+
+
+def padding_note(name: str, shape: Shape, expected: Expected, file: str | None = None) -> Finding:
+    """That a stored vocabulary is longer than the model's."""
+    message = f"{list(shape)} holds the {list(expected.arrangement.shape)} of config.json and padding"
+    return finding("W021", message, file=file, tensor=name)
 
 
 def viewed(arrangement: Arrangement, strides: Shape) -> Arrangement:

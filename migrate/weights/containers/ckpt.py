@@ -18,8 +18,19 @@ NAME = "ckpt"
 FILE = "model.ckpt"
 
 
-def read(path: Path, family: Family | None = None, config: Mapping[str, Any] | None = None) -> Checkpoint:
+def read(
+    path: Path,
+    family: Family | None = None,
+    config: Mapping[str, Any] | None = None,
+    spelling: str | None = None,
+) -> Checkpoint:
     """One file; `config.json` is looked for beside it.
+
+    Args:
+        path: the file.
+        family: of the model; None: by its `config.json`.
+        config: `config.json`; None: that beside the file.
+        spelling: of the names; None: by the names.
 
     Raises:
         UserError: the file is malformed, or the model is unknown.
@@ -27,7 +38,7 @@ def read(path: Path, family: Family | None = None, config: Mapping[str, Any] | N
     family, config = model_of(path.parent, family, config)
     file = read_file(path)
     shapes = {entry.name: entry.shape for entry in file.entries}
-    spelling = detect_spelling(family, config, shapes, path)
+    spelling = detect_spelling(family, config, shapes, path, spelling)
     account = Account(path.parent, family, config)
     account.file(path.name, file.items, whole(family, config, spelling))
     return account.close(NAME, {"spelling": spelling, "texts": file.metadata})

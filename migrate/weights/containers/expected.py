@@ -53,7 +53,11 @@ def names_of(spelled: Spelled) -> Iterator[str]:
 
 
 def detect_spelling(
-    family: Family, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...] | None], where: object
+    family: Family,
+    config: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...] | None],
+    where: object,
+    given: str | None = None,
 ) -> str:
     """The spelling that most stored names belong to; among equals, the one with most of the stored shapes.
 
@@ -62,10 +66,14 @@ def detect_spelling(
         config: its `config.json`.
         shapes: whole shape by stored name; None where it is unknown.
         where: what to name in the message.
+        given: the spelling, where somebody knows it.
 
     Raises:
-        UserError: no name is known in any spelling.
+        UserError: no name is known in any spelling, or two spellings fit that arrange elements differently.
     """
+    if given is not None:
+        family.spelling(config, given)
+        return given
     stored = {split_state(name)[1] for name in shapes}
     known = {
         spelling: sum(name in stored for spelled in family.spelling(config, spelling) for name in names_of(spelled))
@@ -78,13 +86,19 @@ def detect_spelling(
     best = [spelling for spelling, count in known.items() if count == most]
     if len(best) == 1:
         return best[0]
+    tensors = {spelling: whole(family, config, spelling) for spelling in best}
     fitting = {
-        spelling: sum(
-            shapes.get(name) == expected.arrangement.shape for name, expected in whole(family, config, spelling).items()
-        )
-        for spelling in best
+        spelling: sum(shapes.get(name) == expected.arrangement.shape for name, expected in some.items())
+        for spelling, some in tensors.items()
     }
-    return max(best, key=lambda spelling: fitting[spelling])
+    best = [spelling for spelling in best if fitting[spelling] == max(fitting.values())]
+    for other in best[1:]:
+        for name, expected in tensors[best[0]].items():
+            if name in stored and tensors[other][name].arrangement != expected.arrangement:
+                raise UserError(
+                    f"{where}: {name} is stored as {best[0]} or as {other} has it, and nothing tells which; say so"
+                )
+    return best[0]
 
 
 def padded(expected: Expected, shape: Collection[int], atoms: Mapping[str, Atom]) -> Arrangement | None:

@@ -28,22 +28,40 @@ from mappings.formats.iteration import (
 )
 from mappings.formats.mindspore_dtypes import TO_MINDSPORE
 from mappings.formats.strategy_slices import Slices
-from migrate.weights.containers.account import Account
+from migrate.report import Finding
+from migrate.weights.containers.account import Account, padding_note
 from migrate.weights.containers.content import Content, aligned
 from migrate.weights.containers.expected import Expected, detect_spelling, padded, whole
 from migrate.weights.containers.stages import Stages, whole_for
 from migrate.weights.containers.states import STATES, of_state, split_state, state_name
-from migrate.weights.containers.stored_files import METADATA as FORMAT
-from migrate.weights.containers.stored_files import SAFETENSORS, model_of, read_file, state_style
+from migrate.weights.containers.stored_files import (
+    SAFETENSORS,
+    metadata_of,
+    model_of,
+    read_file,
+    spelling_of,
+    state_style,
+)
 from migrate.weights.tensors import Checkpoint, Stored, TargetFile
 
 NAME = "iteration"
 
 
-def read(directory: Path, family: Family | None = None, config: Mapping[str, Any] | None = None) -> Checkpoint:
+def read(
+    directory: Path,
+    family: Family | None = None,
+    config: Mapping[str, Any] | None = None,
+    spelling: str | None = None,
+) -> Checkpoint:
     """A step, or the newest step of a directory of steps, from its headers.
 
     Without `metadata.json` every file holds whole tensors, as MindSpore Transformers takes it.
+
+    Args:
+        directory: of the step, or of all steps.
+        family: of the model; None: by its `config.json`.
+        config: `config.json`; None: that of the directory.
+        spelling: of the names; None: as the files say, else by the names.
 
     Raises:
         UserError: a file is missing or malformed, or the model is unknown.
@@ -67,7 +85,7 @@ def read(directory: Path, family: Family | None = None, config: Mapping[str, Any
     found = {name: read_file(directory / name) for name in names}
     shapes: dict[str, tuple[int, ...] | None] = {e.name: e.shape for file in found.values() for e in file.entries}
     shapes |= {name: one.shape for name, one in (parameters or {}).items()}
-    spelling = detect_spelling(family, config, shapes, directory)
+    spelling = detect_spelling(family, config, shapes, directory, spelling or spelling_of(found.values()))
     everything = whole(family, config, spelling)
     account = Account(directory, family, config)
     reader = _Reader(everything, parameters, family, config, path)
@@ -79,6 +97,7 @@ def read(directory: Path, family: Family | None = None, config: Mapping[str, Any
             account.file(name, file.items, weights, states, holder=name)
     rest = {} if parameters is None else {n: e for n, e in everything.items() if n not in parameters}
     account.file("", [], rest, {}, holder="", partial=True)
+    account.findings += reader.padded.values()
     common = read_json(directory / COMMON) if (directory / COMMON).is_file() else {}
     return account.close(NAME, {"spelling": spelling, "parameters": parameters, "common": common})
 
@@ -98,7 +117,7 @@ def layout(content: Content, stages: Stages, step: int) -> list[TargetFile]:
             if rank == 0 and kind == OPTIMIZER:
                 tensors += content.numbers(file)
             if tensors:
-                files.append(TargetFile(file, aligned(tensors), FORMAT))
+                files.append(TargetFile(file, aligned(tensors), metadata_of(content.spelling)))
     return files
 
 
@@ -165,6 +184,7 @@ class _Reader:
     ) -> None:
         self.whole, self.path, self.parameters = whole, path, parameters or {}
         self.atoms = family.atoms(config)
+        self.padded: dict[str, Finding] = {}
         self.held: dict[str, list[tuple[str, int]]] = {}
         for name, parameter in self.parameters.items():
             for piece, holders in parameter.holders.items():
@@ -178,12 +198,16 @@ class _Reader:
         for name, piece in self.held.get(file, ()):
             state, parameter = split_state(name)
             if parameter in self.whole:
-                (states[state] if state else weights)[parameter] = self._piece(parameter, self.parameters[name], piece)
+                held = states[state] if state else weights
+                held[parameter] = self._piece(name, parameter, self.parameters[name], piece)
         return weights, states
 
-    def _piece(self, name: str, parameter: Parameter, number: int) -> Expected:
+    def _piece(self, stored: str, name: str, parameter: Parameter, number: int) -> Expected:
         expected = self.whole[name]
-        arrangement = padded(expected, parameter.shape, self.atoms) or expected.arrangement
+        arrangement = expected.arrangement
+        if (longer := padded(expected, parameter.shape, self.atoms)) is not None:
+            arrangement = longer
+            self.padded[stored] = padding_note(stored, longer.shape, expected)
         counts = parameter.pieces
         if parameter.layout is not None and parameter.layout.interleaved_parallel:
             raise UserError(f"{self.path}: parameter {name!r}: interleaved layouts are not supported")

@@ -19,7 +19,14 @@ from mappings.formats.safetensors import SafetensorsError, read_header
 from migrate.weights.containers.account import Account
 from migrate.weights.containers.content import Content, aligned, by_size, nbytes
 from migrate.weights.containers.expected import detect_spelling, whole
-from migrate.weights.containers.stored_files import METADATA, SAFETENSORS, model_of, read_file, state_style
+from migrate.weights.containers.stored_files import (
+    SAFETENSORS,
+    metadata_of,
+    model_of,
+    read_file,
+    spelling_of,
+    state_style,
+)
 from migrate.weights.tensors import Checkpoint, TargetFile
 
 NAME = "mindspore"
@@ -28,8 +35,19 @@ CRC, CRC_DIGITS = "crc_num", 10
 CHUNK = 4 << 20
 
 
-def read(directory: Path, family: Family | None = None, config: Mapping[str, Any] | None = None) -> Checkpoint:
+def read(
+    directory: Path,
+    family: Family | None = None,
+    config: Mapping[str, Any] | None = None,
+    spelling: str | None = None,
+) -> Checkpoint:
     """A directory of full weights, from its headers.
+
+    Args:
+        directory: with safetensors.
+        family: of the model; None: by its `config.json`.
+        config: `config.json`; None: that of the directory.
+        spelling: of the names; None: as the files say, else by the names.
 
     Raises:
         UserError: a file is missing or malformed, the map disagrees with the files, or the model is unknown.
@@ -47,7 +65,7 @@ def read(directory: Path, family: Family | None = None, config: Mapping[str, Any
         raise UserError(f"{directory}: no safetensors in it")
     found = {file: read_file(directory / file) for file in files}
     shapes = {entry.name: entry.shape for file in found.values() for entry in file.entries}
-    spelling = detect_spelling(family, config, shapes, directory)
+    spelling = detect_spelling(family, config, shapes, directory, spelling or spelling_of(found.values()))
     expected = whole(family, config, spelling)
     account = Account(directory, family, config)
     for file, held in found.items():
@@ -66,7 +84,7 @@ def layout(content: Content, *, part_bytes: int = PART_BYTES, crc: bool = False)
         crc: whether each file shall have a place for MindSpore's checksum, which `finish` fills.
     """
     style = state_style(content.spelling)
-    metadata = {**METADATA, CRC: "0" * CRC_DIGITS} if crc else METADATA
+    metadata = metadata_of(content.spelling) | ({CRC: "0" * CRC_DIGITS} if crc else {})
     tensors = [(expected.spelled, expected.arrangement) for expected in content.whole.values()]
     files = []
     for number, group in enumerate(by_size(content.stored("", tensors, style, ("", *content.states)), part_bytes)):

@@ -6,7 +6,8 @@ a `ParallelLayout` the axes follow: an axis that tensor or expert parallelism sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from mappings.arrangement import Arrangement, Shape
@@ -94,31 +95,31 @@ def whole_for(content: Content, stages: Stages) -> dict[str, Expected]:
     """
     result = {}
     atoms = content.family.atoms(content.config)
+    style = state_style(content.spelling)
     for name, expected in content.whole.items():
-        counts = [cut[name].counts for cut in stages.cuts if name in cut]
-        result[name] = grown(expected, counts, atoms)
+        names = [state_name(state, name, style) for state in ("", *content.states)]
+        counts = {cut[stored].counts for cut in stages.cuts for stored in names if stored in cut}
+        result[name] = _grown(expected, counts, atoms)
     return result
 
 
-def grown(expected: Expected, counts: Sequence[Shape], atoms: Mapping[str, Atom]) -> Expected:
+def _grown(expected: Expected, counts: Collection[Shape], atoms: Mapping[str, Atom]) -> Expected:
     """A tensor whose axes are multiples of all counts, by zero rows behind the vocabulary.
 
     Raises:
         UserError: it is no vocabulary, or has another number of axes.
     """
     arrangement = expected.arrangement
-    atom = atoms[expected.spelled.atoms[0]]
-    for count in counts:
-        if len(count) != len(arrangement.shape):
-            raise UserError(f"tensor {expected.name!r}: shape {list(arrangement.shape)}, but {len(count)} axes are cut")
-        for axis, pieces in enumerate(count):
-            if arrangement.shape[axis] % pieces == 0:
-                continue
-            if len(expected.spelled.atoms) > 1 or not atom.padded or atom.cut != axis:
-                raise UserError(
-                    f"tensor {expected.name!r}: axis {axis} of {list(arrangement.shape)} has no {pieces} equal pieces"
-                )
-            arrangement = arrangement.pad(axis, -(-arrangement.shape[axis] // pieces) * pieces)
+    shape, atom = arrangement.shape, atoms[expected.spelled.atoms[0]]
+    if any(len(count) != len(shape) for count in counts):
+        raise UserError(f"tensor {expected.name!r}: has {len(shape)} axes, the strategy cuts another number")
+    for axis, size in enumerate(shape):
+        pieces = math.lcm(*(count[axis] for count in counts))
+        if size % pieces == 0:
+            continue
+        if len(expected.spelled.atoms) > 1 or not atom.padded or atom.cut != axis:
+            raise UserError(f"tensor {expected.name!r}: axis {axis} of {list(shape)} has no {pieces} equal pieces")
+        arrangement = arrangement.pad(axis, -(-size // pieces) * pieces)
     return Expected(expected.spelled, arrangement)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from migrate.weights.containers.account import Held
 from migrate.weights.containers.states import MINDSPORE, TORCH
 
 SAFETENSORS, CKPT = ".safetensors", ".ckpt"
-METADATA: Mapping[str, str] = {"format": "ms"}
+SPELLING = "msmigrate.spelling"
 REDUNDANCY = "remove_redundancy"
 
 
@@ -38,6 +38,16 @@ class MindSporeFile:
     def removed(self) -> bool:
         """Whether the writer left out what other ranks hold, too."""
         return self.metadata.get(REDUNDANCY) == "True"
+
+
+def metadata_of(spelling: str) -> dict[str, str]:
+    """`__metadata__` of the files that we write: MindSpore's mark, and how to read the names."""
+    return {"format": "ms", SPELLING: spelling}
+
+
+def spelling_of(files: Iterable[MindSporeFile]) -> str | None:
+    """The spelling that files say they have."""
+    return next((file.metadata[SPELLING] for file in files if SPELLING in file.metadata), None)
 
 
 def read_file(path: Path) -> MindSporeFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -9,10 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mappings.arrangement import Shape
 from mappings.errors import UserError
 from mappings.families import Family
+from mappings.families.atoms import Atom
 from mappings.formats.strategy import TensorLayout, encode_strategy, merged
-from migrate.weights.containers.account import Account
+from migrate.report import Finding
+from migrate.weights.containers.account import Account, padding_note
 from migrate.weights.containers.content import Content, aligned
 from migrate.weights.containers.expected import Expected, detect_spelling, padded, whole
 from migrate.weights.containers.rank_folders import (
@@ -28,11 +32,12 @@ from migrate.weights.containers.stages import Stages, whole_for
 from migrate.weights.containers.states import STATES, of_state, split_state, state_name
 from migrate.weights.containers.stored_files import (
     CKPT,
-    METADATA,
     REDUNDANCY,
     MindSporeFile,
+    metadata_of,
     model_of,
     read_file,
+    spelling_of,
     state_style,
 )
 from migrate.weights.containers.strategy_layouts import checked, read_layouts, strategies_of
@@ -46,6 +51,7 @@ def read(
     directory: Path,
     family: Family | None = None,
     config: Mapping[str, Any] | None = None,
+    spelling: str | None = None,
     *,
     strategy: Path | None = None,
     ending: str | None = None,
@@ -57,6 +63,7 @@ def read(
         directory: with `rank_N` folders.
         family: of the model; None: by its `config.json`.
         config: `config.json`; None: that of the directory.
+        spelling: of the names; None: as the files say, else by the names.
         strategy: a strategy file (also a merged one) or a folder with them; None: looked for in the directory.
         ending: of the file names, where a folder has files of several steps.
         redundancy_removed: whether ranks lack what others hold; safetensors of MindSpore say so themselves.
@@ -75,8 +82,9 @@ def read(
         )
     held = {rank: read_file(path) for rank, path in files.items()}
     shapes: dict[str, tuple[int, ...] | None] = {e.name: None for file in held.values() for e in file.entries}
-    spelling = detect_spelling(family, config, shapes, directory)
-    reader = _Reader(whole(family, config, spelling), family, config, sources[0])
+    spelling = detect_spelling(family, config, shapes, directory, spelling or spelling_of(held.values()))
+    local = {entry.name: entry.shape for file in held.values() for entry in file.entries}
+    reader = _Reader(whole(family, config, spelling), local, family.atoms(config), sources[0])
     account = Account(directory, family, config)
     for rank, path in files.items():
         weights, states = reader.expected(held[rank], layouts[rank // ranks], rank % ranks)
@@ -84,6 +92,7 @@ def read(
         name = str(path.relative_to(directory))
         account.file(name, held[rank].items, weights, states, holder=name, partial=removed)
     account.file("", [], reader.rest, {}, holder="", partial=True)
+    account.findings += reader.padded.values()
     return account.close(NAME, {"spelling": spelling, "layouts": layouts, "ranks": ranks})
 
 
@@ -103,7 +112,7 @@ def layout(
     """
     whole = whole_for(content, stages)
     form = "ckpt" if naming.suffix == CKPT else "safetensors"
-    metadata = METADATA if form == "safetensors" else {}
+    metadata = metadata_of(content.spelling) if form == "safetensors" else {}
     if remove_redundancy and metadata:
         metadata = {**metadata, REDUNDANCY: "True"}
     ranks = range(stages.world_size) if remove_redundancy else sorted(set(owners(stages).values()))
@@ -175,43 +184,47 @@ def owners(stages: Stages) -> dict[int, int]:
 class _Reader:
     """Finds out what ranks should hold."""
 
-    def __init__(self, whole: dict[str, Expected], family: Family, config: Mapping[str, Any], source: Path) -> None:
-        self.whole, self.source = whole, source
-        self.atoms = family.atoms(config)
+    def __init__(
+        self, whole: dict[str, Expected], local: Mapping[str, Shape], atoms: Mapping[str, Atom], source: Path
+    ) -> None:
+        self.whole, self.local, self.atoms, self.source = whole, local, atoms, source
         self.rest = dict(whole)
         """Tensors that no rank was expected to hold."""
+        self.padded: dict[str, Finding] = {}
 
     def expected(
         self, file: MindSporeFile, layouts: Mapping[str, TensorLayout], rank: int
     ) -> tuple[dict[str, Expected], dict[str, dict[str, Expected]]]:
         """Weights and states of a rank of a stage."""
-        shapes = {entry.name: entry.shape for entry in file.entries}
+        names = [entry.name for entry in file.entries]
         weights: dict[str, Expected] = {}
         states: dict[str, dict[str, Expected]] = {state: {} for state in STATES}
-        for name in dict.fromkeys((*layouts, *shapes)):
+        for name in dict.fromkeys((*layouts, *names)):
             state, parameter = split_state(name)
             if parameter not in self.whole:
                 continue
             given = layouts.get(name) or layouts.get(parameter)
-            piece = self._piece(parameter, given, shapes.get(name), rank)
+            piece = self._piece(name, parameter, given, rank)
             (states[state] if state else weights)[parameter] = piece
             if not state:
                 self.rest.pop(parameter, None)
-        for state in {split_state(name)[0] for name in shapes} - {""}:
+        for state in {split_state(name)[0] for name in names} - {""}:
             for parameter in weights:
                 if parameter not in states[state]:
-                    piece = self._piece(parameter, layouts.get(parameter), None, rank)
-                    states[state][parameter] = piece
+                    states[state][parameter] = self._piece(parameter, parameter, layouts.get(parameter), rank)
         return weights, states
 
-    def _piece(self, name: str, given: TensorLayout | None, shape: tuple[int, ...] | None, rank: int) -> Expected:
+    def _piece(self, stored: str, name: str, given: TensorLayout | None, rank: int) -> Expected:
         expected = self.whole[name]
         if given is None:  # MindSpore keeps whole what its strategy does not name
             return expected
         cut = checked(self.source, name, given, len(expected.arrangement.shape))
         arrangement = expected.arrangement
+        shape = self.local.get(stored)  # pieces are equal, so those of any rank tell the padding
         if shape is not None and len(shape) == len(arrangement.shape):
             arrangement = padded(expected, cut.whole(shape), self.atoms) or arrangement
+            if arrangement is not expected.arrangement:
+                self.padded[stored] = padding_note(stored, arrangement.shape, expected)
         try:
             return Expected(expected.spelled, cut.piece(arrangement, rank))
         except ValueError as error:
@@ -223,8 +236,10 @@ def _tensors(
 ) -> list[Stored]:
     style = state_style(content.spelling)
     tensors = []
-    for number, (name, expected) in enumerate(whole.items()):
+    turn = itertools.count()  # ranks with the same pieces take turns
+    for name, expected in whole.items():
         for state in ("", *content.states):
+            number = next(turn)
             stored = state_name(state, name, style)
             cut = stages.cut(stored, rank)
             if cut is None:
