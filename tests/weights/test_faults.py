@@ -175,7 +175,7 @@ def test_output_that_somebody_else_fills_meanwhile_is_kept(tmp_path, monkeypatch
         (tmp_path / "out").mkdir()
         (tmp_path / "out/theirs").write_text("x")
 
-    monkeypatch.setattr("migrate.weights.command.copy_files", fill)
+    monkeypatch.setattr("migrate.weights.conversion.copy_files", fill)
     with pytest.raises(UserError, match="filled by another process"):
         convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
@@ -186,26 +186,15 @@ def test_failed_replacement_keeps_the_old_checkpoint(tmp_path, monkeypatch):
     write_model(tmp_path / "hf", config())
     convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    monkeypatch.setattr("migrate.weights.copy._write_all", fail_after(3))
+    monkeypatch.setattr("migrate.weights.engine.mover.Mover.unit", fail)
     with pytest.raises(UserError, match="No space left"):
         convert(tmp_path / "hf", tmp_path / "out", layout=TP2, force=True)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
 
 
-def fail_after(calls):
-    from migrate.weights import copy
-
-    real = copy._write_all
-
-    def write(*arguments):
-        nonlocal calls
-        calls -= 1
-        if calls < 0:
-            raise OSError(28, "No space left on device")
-        real(*arguments)
-
-    return write
+def fail(self, number):
+    raise OSError(28, "No space left on device")
 
 
 def test_too_little_space_is_found_before_writing(tmp_path, monkeypatch):

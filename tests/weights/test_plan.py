@@ -1,93 +1,161 @@
-"""`prove` accepts what the planners make and refuses every plan that was spoilt."""
+"""Plans: what the proofs refuse, how copies form units, which replica is read."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
-from hf_checkpoints import config, write_model
+from random_layouts import make_case
 
-from mappings.layout import ParallelLayout
-from migrate.weights.command import convert
-from migrate.weights.convert_plan import HfModel, plan_convert
-from migrate.weights.export_plan import ShardedModel, plan_export
-from migrate.weights.plan import PlanError, prove
+from mappings.arrangement import Arrangement, concat, stack
+from migrate.weights.engine import forms
+from migrate.weights.engine.compare import differences
+from migrate.weights.engine.execute import execute
+from migrate.weights.engine.plan import PlanError, plan
+from migrate.weights.tensors import Checkpoint, SourceTensor, Stored, TargetFile
 
-EMBED, NORM, DOWN = "model.embed_tokens.weight", "model.norm.weight", "model.layers.1.mlp.down_proj.weight"
-
-
-@pytest.fixture(params=["convert", "export"])
-def proved(request, tmp_path):
-    """A sound plan and the tensors it must account for."""
-    write_model(tmp_path / "hf", config("llama", tie_word_embeddings=True), shards=2, tied_copy=True)
-    model = HfModel.read(tmp_path / "hf")
-    layout = ParallelLayout(tp=2, dp=2)
-    if request.param == "convert":
-        return plan_convert(model, layout), list(model.tensors.values())
-    convert(tmp_path / "hf", tmp_path / "out", layout=layout)
-    sharded = ShardedModel.read(tmp_path / "out")
-    return plan_export(sharded, None)[0], sharded.entries
+A, B = Arrangement.of("a", (6, 4)), Arrangement.of("b", (6, 4))
 
 
-def spoil(plan, name, edit):
-    """The plan with one assignment changed."""
-    assert any(assignment.name == name for assignment in plan.assignments)
-    return replace(plan, assignments=tuple(edit(a) if a.name == name else a for a in plan.assignments))
+def source(*arrangements, atoms=("a", "b"), directory=Path("/none"), dtype="U16"):
+    """Tensors one behind the other in one file."""
+    tensors, offset = [], 0
+    for number, arrangement in enumerate(arrangements):
+        tensors.append(SourceTensor(Stored("s", f"s{number}", dtype, arrangement), directory / "s", offset))
+        offset += 2 * arrangement.size
+    return Checkpoint(directory, "hf", None, {}, dict.fromkeys(atoms, (6, 4)), tuple(tensors), (), (), {})
 
 
-def pieces(assignment, edit):
-    return replace(assignment, pieces=(edit(assignment.pieces[0]), *assignment.pieces[1:]))
+def target(*arrangements, form="safetensors"):
+    stored = tuple(Stored("t", f"t{number}", "U16", arrangement) for number, arrangement in enumerate(arrangements))
+    return [TargetFile("t", stored, {}, form)]
 
 
-SPOILT = {
-    "piece lost": lambda plan: spoil(plan, DOWN, lambda a: replace(a, pieces=a.pieces[1:])),
-    "piece twice": lambda plan: spoil(plan, DOWN, lambda a: replace(a, pieces=a.pieces + a.pieces[:1])),
-    "source shifted": lambda plan: spoil(
-        plan, DOWN, lambda a: pieces(a, lambda p: replace(p, source_start=p.source_start + 1))
-    ),
-    "target shifted": lambda plan: spoil(
-        plan, EMBED, lambda a: pieces(a, lambda p: replace(p, target_start=p.target_start + 1))
-    ),
-    "too short": lambda plan: spoil(plan, EMBED, lambda a: pieces(a, lambda p: replace(p, count=p.count - 1))),
-    "too long": lambda plan: spoil(plan, EMBED, lambda a: pieces(a, lambda p: replace(p, count=p.count + 1))),
-    "norm not whole": lambda plan: spoil(plan, NORM, lambda a: pieces(a, lambda p: replace(p, count=1))),
-    "wrong axis": lambda plan: spoil(plan, DOWN, lambda a: replace(a, axis=0)),
-    "other dtype": lambda plan: spoil(
-        plan, NORM, lambda a: pieces(a, lambda p: replace(p, target=replace(p.target, dtype="BF16")))
-    ),
-    "foreign target": lambda plan: spoil(
-        plan, NORM, lambda a: pieces(a, lambda p: replace(p, target=replace(p.target, file="x")))
-    ),
-    "foreign source": lambda plan: spoil(
-        plan, NORM, lambda a: pieces(a, lambda p: replace(p, source=replace(p.source, padding=1)))
-    ),
-    "assignment lost": lambda plan: replace(plan, assignments=plan.assignments[1:]),
-    "assignment twice": lambda plan: replace(plan, assignments=plan.assignments + plan.assignments[:1]),
-    "file lost": lambda plan: replace(plan, files=plan.files[1:]),
-    "tensor lost from a file": lambda plan: replace(
-        plan, files=(replace(plan.files[0], targets=plan.files[0].targets[1:]), *plan.files[1:])
-    ),
-    "left out without a word": lambda plan: replace(plan, unused=()),
-    "left out although used": lambda plan: replace(
-        plan, unused=(*plan.unused, plan.assignments[0].sources[0].entry)
-    ),
-}  # fmt: skip
+def codes(made):
+    return [(found.code, found.tensor) for found in made.findings]
 
 
-def test_sound_plan_is_proved(proved):
-    prove(*proved)
+def test_sound_plan():
+    made = plan(source(A, B), target(stack(0, [B, A])))
+    assert not made.findings and made.bytes_minimum == 2 * 48 and made.bytes_padding == 0
+    assert made.kinds == {"ranges": 2} and made.lossy == ()
 
 
-@pytest.mark.parametrize("case", SPOILT)
-def test_spoilt_plan_is_refused(proved, case):
-    plan, available = proved
-    with pytest.raises(PlanError):
-        prove(SPOILT[case](plan), available)
+@pytest.mark.parametrize(
+    "stored",
+    [
+        Arrangement((6, 4), (*A.pieces, *B.pieces)),
+        Arrangement((6, 4), (*A.slice(1, 0, 3).pieces, *B.slice(1, 0, 2).pieces)),
+        Arrangement((5, 4), A.pieces),
+        Arrangement((6, 4), (replace(A.pieces[0], steps=(1, 2)),)),
+        Arrangement((3, 4), (replace(A.pieces[0], axes=(1, 1), at=(0, 0)),)),
+    ],
+)
+def test_pieces_that_overlap_or_stick_out_are_refused(stored):
+    with pytest.raises(PlanError, match="claim the same elements"):
+        plan(source(A, B), target(stored, A, B))
+    with pytest.raises(PlanError, match="claim the same elements"):
+        plan(source(stored, A, B), target(A, B))
 
 
-def test_source_tensor_that_nobody_mentions_is_refused(proved):
-    plan, available = proved
-    with pytest.raises(PlanError, match="from nowhere"):
-        prove(plan, available[1:])
-    with pytest.raises(PlanError, match="unaccounted"):
-        prove(plan, [*available, replace(available[0], name="stranger")])
+def test_what_the_source_lacks_is_a_finding():
+    made = plan(source(A.slice(0, 0, 3), B), target(A, B))
+    assert codes(made) == [("W019", "t0")]
+    assert "12 of 24 elements of a are in the source" in made.findings[0].message
+    assert codes(plan(source(A), target(A, B))) == [("W019", "t1")]
+
+
+def test_what_the_targets_would_drop_is_a_finding():
+    made = plan(source(A, B), target(A.slice(1, 0, 3), B))
+    assert codes(made) == [("W020", "a")] and "index [0, 3]" in made.findings[0].message
+    assert codes(plan(source(A, B), target(B))) == [("W020", "a")]
+    assert codes(plan(source(A, B), target(B), dropped=["a"])) == []
+    cut = plan(source(A, B), target(*(A.slice(0, n, n + 2) for n in (0, 2, 4)), B))
+    assert codes(cut) == []
+
+
+def test_pieces_outside_the_parameter_are_refused():
+    longer = Arrangement.of("a", (7, 4))
+    with pytest.raises(PlanError, match="outside the parameter"):
+        plan(source(longer, B), target(longer, B))
+
+
+def test_units_are_what_interleaves():
+    h = Arrangement.of("a", (6, 4)), Arrangement.of("b", (6, 4))
+    alternating = plan(source(*h), target(stack(1, h).reshape(12, 4)))
+    assert np.diff(alternating.units).tolist() == [2] and not alternating.direct.any()
+    apart = plan(source(*h), target(concat(0, [part.transpose() for part in h])))
+    assert np.diff(apart.units).tolist() == [1, 1]
+    columns = plan(source(A, B), target(A.slice(1, 0, 2), A.slice(1, 2, 4), B))
+    assert sorted(np.diff(columns.units).tolist()) == [1, 2] and columns.direct.tolist() == [False, True]
+
+
+def test_long_runs_are_shared_between_threads():
+    size = 300 << 20
+    big = Arrangement.of("a", (size,))
+    checkpoint = replace(source(big), atoms={"a": (size,)})
+    made = plan(checkpoint, target(big))
+    assert len(made.copies) > 8 and made.direct.all() and made.bytes_minimum == 2 * size
+    assert made.copies.write.tolist() == made.copies.read.tolist() == sorted(made.copies.read.tolist())
+
+
+def test_replicas_are_read_once_and_compared(tmp_path):
+    """One copy whole, one in halves, a third of rows that only overlap; the last has one wrong element."""
+    values = np.arange(1, 25, dtype="<u2").reshape(6, 4)
+    wrong = values[1:5].copy()
+    wrong[2, 3] ^= 0x0100  # the high byte
+    parts = [A.slice(0, 0, 3), A, A.slice(0, 3, 6), A.slice(0, 1, 5)]
+    arrays = [values[:3], values, values[3:], wrong]
+    (tmp_path / "s").write_bytes(b"".join(array.tobytes() for array in arrays))
+    checkpoint = source(*parts, atoms=("a",), directory=tmp_path)
+    made = plan(checkpoint, target(A))
+    assert not made.findings and made.bytes_minimum == 48
+    done = execute(made, tmp_path, memory_budget=1 << 20, threads=1, advance=lambda amount: None)
+    assert done.bytes_read == 48 and (tmp_path / "t").read_bytes()[-48:] == values.tobytes()
+    found = differences(made, memory_budget=1 << 20, advance=lambda amount: None)
+    assert {(one.copy.stored.name, one.byte) for one in found} == {("s3", 2 * (2 * 4 + 3) + 1)}
+
+
+def test_replicas_of_several_dtypes_differ(tmp_path):
+    checkpoint = source(A, A, atoms=("a",))
+    second = replace(checkpoint.tensors[1], stored=replace(checkpoint.tensors[1].stored, dtype="I16"))
+    made = plan(replace(checkpoint, tensors=(checkpoint.tensors[0], second)), target(A))
+    assert [one.byte for one in differences(made, memory_budget=1 << 20, advance=lambda amount: None)] == [None]
+
+
+def test_digest_depends_on_everything_that_is_written(tmp_path):
+    case = make_case(tmp_path, 0)
+    digest = plan(case.source, case.files).digest
+    assert digest == plan(case.source, case.files).digest
+    first, *rest = case.files
+    others = [
+        [replace(first, metadata={"format": "pt"}), *rest],
+        [replace(first, name="other"), *rest],
+        [replace(first, tensors=first.tensors[::-1]), *rest],
+        [*rest, first],
+    ]
+    assert len({digest, *(plan(case.source, files).digest for files in others)}) == 5
+
+
+def test_long_tensors_of_a_ckpt_lie_in_slices(tmp_path, monkeypatch):
+    from mappings.formats import mindspore_ckpt
+
+    monkeypatch.setattr(forms, "SLICE_BYTES", 20)
+    monkeypatch.setattr(mindspore_ckpt.ckpt_layout, "__defaults__", (20,))
+    values = np.arange(48, dtype="<u2").reshape(2, 6, 4)
+    (tmp_path / "s").write_bytes(values.tobytes())
+    files = target(concat(1, [B, A]), form="ckpt")
+    made = plan(source(A, B, directory=tmp_path), files)
+    execute(made, tmp_path, memory_budget=1 << 20, threads=1, advance=lambda amount: None)
+    data = (tmp_path / "t").read_bytes()
+    spans = mindspore_ckpt.ckpt_layout([("t0", "U16", (6, 8))]).spans["t0"]
+    assert len(spans) == 5
+    content = b"".join(data[at : at + size] for at, size in spans)
+    assert content == np.concatenate([values[1], values[0]], 1).tobytes()
+
+
+def test_packed_elements_are_refused():
+    with pytest.raises(PlanError, match="F4 elements are no whole bytes"):
+        plan(source(A, B, dtype="F4"), target(A, B))

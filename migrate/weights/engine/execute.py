@@ -150,7 +150,7 @@ class _Run:
                     stream.truncate(frame.size)
             except OSError as error:
                 raise UserError(f"{path}: cannot be written ({error.strerror})") from error
-            paths += [path] * len(file.tensors)
+            paths += [path] * len(frame.offsets)
             offsets += frame.offsets
         sources = self.plan.sources
         return Places([s.path for s in sources], [s.offset for s in sources], paths, offsets)
