@@ -66,6 +66,10 @@ class Family:
         """
         return settings.local_sizes(self.symbols(config), self.dimensions, tp)
 
+    def layer_indices(self, config: Mapping[str, Any]) -> range:
+        """Indices of the decoder layers, then of those that predict further tokens."""
+        return range(evaluate(self.layer_count, self.symbols(config)))
+
     def flag(self, config: Mapping[str, Any], name: str) -> bool:
         """A boolean of `config.json` that parameters depend on.
 

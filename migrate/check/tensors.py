@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from mappings.families import Family, Parameter
+from mappings.families.encodings import stored_names
 from mappings.formats.safetensors import TensorEntry
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
@@ -16,7 +17,7 @@ from migrate.check.vocabulary import EMBEDDING, HEAD
 from migrate.report import Finding
 
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-LAYER = re.compile(r"\.layers\.(\d+)\.")
+LAYER = re.compile(r"((?:^|\.)(?:layers|layer|h)\.)(\d+)\.")
 CHUNK = 4 << 20
 
 
@@ -27,7 +28,8 @@ def layers_are_all_there(subject: Subject, tally: Tally) -> Iterator[Finding]:
         return
     tally.add()
     expected, stored = family.dims(subject.config)["layers"], _stored_layers(tensors)
-    if stored != set(range(expected)):
+    # Layers that predict further tokens are behind the others, and may be left out.
+    if stored - set(family.layer_indices(subject.config)[expected:]) != set(range(expected)):
         message = f"num_hidden_layers is {expected}, the weights hold layers {_ranges(stored) or 'none'}"
         yield finding("C430", message, file="config.json", field="num_hidden_layers")
 
@@ -40,7 +42,9 @@ def nothing_is_missing(subject: Subject, tally: Tally) -> Iterator[Finding]:
     layers = _stored_layers(tensors)
     expected = {p.name: p for p in family.parameters(subject.config) if p.layer is None or p.layer in layers}
     tally.add(len(expected))
-    missing = [name for name in expected if name not in tensors]
+    groups = {tensor.name: tensor.optional for tensor in family.spelling(subject.config) if tensor.optional}
+    stored = {groups[name] for name in tensors if name in groups}
+    missing = [name for name in expected if name not in tensors and groups.get(name) in (None, *stored)]
     if HEAD in missing:
         missing.remove(HEAD)
         yield finding(
@@ -57,10 +61,14 @@ def nothing_is_unexpected(subject: Subject, tally: Tally) -> Iterator[Finding]:
         return
     layers = family.dims(subject.config)["layers"]
     expected = {parameter.name for parameter in family.parameters(subject.config)}
+    # That weights are quantised is one finding (C429), not one for every scale.
+    scales = {name for kind in family.encodings for base in expected for name in stored_names(kind, base).values()}
     tally.add(len(tensors))
     # Layers beyond num_hidden_layers are one finding of their own (C430).
     strangers = [
-        n for n in tensors if n not in expected and not family.is_ignored(n, subject.config) and _layer(n) < layers
+        n
+        for n in tensors
+        if n not in expected and not family.is_ignored(n, subject.config) and _layer(n) < layers and n not in scales
     ]
     for pattern, where in _grouped(strangers):
         yield finding("C421", f"{pattern} is stored{where}, the model has no such parameter", tensor=pattern)
@@ -139,7 +147,7 @@ def _shape_fits(parameter: Parameter, entry: TensorEntry) -> bool:
 
 def _layer(name: str) -> int:
     match = LAYER.search(name)
-    return int(match.group(1)) if match else -1
+    return int(match.group(2)) if match else -1
 
 
 def _stored_layers(tensors: Iterable[str]) -> set[int]:
@@ -147,7 +155,7 @@ def _stored_layers(tensors: Iterable[str]) -> set[int]:
 
 
 def _pattern(name: str) -> str:
-    return LAYER.sub(".layers.{layer}.", name)
+    return LAYER.sub(r"\1{layer}.", name)
 
 
 def _grouped(names: Iterable[str]) -> list[tuple[str, str]]:
