@@ -18,6 +18,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
+from .cpu_threads import limit_kernel_threads
 from .recorded import switch_on
 from .step_effects import Deferred, Unrecordable, effects
 from .step_graph import RecordedGraph
@@ -39,6 +40,7 @@ class CompiledGradient:
     """
 
     def __init__(self, forward: Callable[..., Any], sources: Sequence[Any], eager: Callable[..., Any]) -> None:
+        limit_kernel_threads()
         self.forward, self._eager = forward, eager
         self.state = StepState([forward], list(sources))
         self.refused: str | None = None
