@@ -12,6 +12,7 @@ from hf_checkpoints import config, random_bytes, write_model, write_tensors
 from mappings.errors import UserError
 from mappings.layout import ParallelLayout
 from migrate.report import Severity
+from migrate.weights import conversion
 from migrate.weights.codes import CODES
 from migrate.weights.command import convert, export
 
@@ -121,15 +122,11 @@ def test_source_that_is_no_model_directory(tmp_path):
     (tmp_path / "hf").mkdir()
     with pytest.raises(UserError, match=r"config\.json: no such file"):
         convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
-    (tmp_path / "hf/config.json").write_text(json.dumps(config("gpt2")))
-    with pytest.raises(UserError, match="model_type 'gpt2' is not supported"):
+    (tmp_path / "hf/config.json").write_text(json.dumps(config("rwkv")))
+    with pytest.raises(UserError, match="model_type 'rwkv' is not supported"):
         convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
-    with pytest.raises(UserError, match="no complete msmigrate checkpoint"):
-        export(tmp_path / "hf", tmp_path / "out")
     write_model(tmp_path / "model", config())
     convert(tmp_path / "model", tmp_path / "sharded", layout=TP2)
-    with pytest.raises(UserError, match="is sharded already"):
-        convert(tmp_path / "sharded", tmp_path / "out", layout=TP2)
     (tmp_path / "sharded/config.json").write_text(json.dumps(config("llama")))
     with pytest.raises(UserError, match=r"manifest\.json says family 'qwen2', config\.json 'llama'"):
         export(tmp_path / "sharded", tmp_path / "out")
@@ -171,11 +168,14 @@ def test_force_replaces_a_checkpoint_and_leaves_nothing_else(tmp_path):
 def test_output_that_somebody_else_fills_meanwhile_is_kept(tmp_path, monkeypatch):
     write_model(tmp_path / "hf", config())
 
+    real = conversion.copy_files
+
     def fill(*arguments):
+        real(*arguments)
         (tmp_path / "out").mkdir()
         (tmp_path / "out/theirs").write_text("x")
 
-    monkeypatch.setattr("migrate.weights.conversion.copy_files", fill)
+    monkeypatch.setattr(conversion, "copy_files", fill)
     with pytest.raises(UserError, match="filled by another process"):
         convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
