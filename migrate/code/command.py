@@ -29,7 +29,7 @@ from migrate.code.execution import (
     switched_on,
 )
 from migrate.code.findings import finding
-from migrate.code.line_records import covered, unread_lines
+from migrate.code.line_records import unread_lines
 from migrate.code.migration_notes import migration_notes
 from migrate.code.parallel import convert_files
 from migrate.code.project import SourceFile, load_project
@@ -37,9 +37,10 @@ from migrate.code.shard.decide import Sharding, decide
 from migrate.code.shard.table import sharding_rows
 from migrate.code.trees.nesting import deep_recursion
 from migrate.code.verify.imports import import_modules
-from migrate.code.verify.modules import TOLERANCES, Outcome, compare_modules
+from migrate.code.verify.module_report import classes_that_differ, report_modules
+from migrate.code.verify.modules import compare_modules
 from migrate.code.verify.programs import Program, compare_steps, read_programs
-from migrate.code.verify.recipes import Recipe, read_recipes
+from migrate.code.verify.recipes import read_recipes
 from migrate.code.weights_table.table import built_module, weights_table
 from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
@@ -118,15 +119,17 @@ def convert(
     write_tree(work.analysis.project, out, texts, work.helpers)
     if verify or recipes or programs:
         _verify(report, work, out, track)
+        distrusted: dict[str, str] = {}
         if recipes:
-            outcomes = compare_modules(repo, out, recipes, torch_python=torch_python, track=track)
-            _compared(report, recipes, outcomes)
+            outcomes = compare_modules(repo, out, recipes, compiled=True, torch_python=torch_python, track=track)
+            report_modules(report, recipes, outcomes)
+            distrusted = classes_that_differ(outcomes)
             table = dataclasses.replace(
                 table, modules=tuple(built_module(outcome) for outcome in outcomes if outcome.state)
             )
             (out / TABLE).write_text(table.write(), encoding="utf-8")
         if programs:
-            _compile_steps(report, work, programs, out, track)
+            _compile_steps(report, work, programs, distrusted, out, track)
         _name_rules(report)
         (out / REPORT).write_text(report.to_json(), encoding="utf-8")
         (out / MARKER).write_text(migration_notes(report), encoding="utf-8")
@@ -298,9 +301,11 @@ def _steps(work: _Work) -> list[Step]:
     return find_steps(texts, work.findings)
 
 
-def _compile_steps(report: Report, work: _Work, programs: list[Program], out: Path, track: Tracker) -> None:
+def _compile_steps(
+    report: Report, work: _Work, programs: list[Program], distrusted: dict[str, str], out: Path, track: Tracker
+) -> None:
     """Runs the programs, and switches the steps to graphs whose results agree with the eager ones."""
-    steps = judged(_steps(work), compare_steps(out, programs, _steps(work), track=track))
+    steps = judged(_steps(work), compare_steps(out, programs, _steps(work), distrusted=distrusted, track=track))
     report.facts["execution"] = as_facts(steps)
     compiled = [step for step in steps if step.mode == COMPILED]
     places = {(step.file, step.line) for step in compiled}
@@ -326,24 +331,3 @@ def _as_graphs(kind: str, steps: list[Step]) -> Stage:
         f"{len(compiled)} of {len(steps)} {kind}s are compiled",
         compared=len(steps),
     )
-
-
-def _compared(report: Report, recipes: list[Recipe], outcomes: list[Outcome]) -> None:
-    """One stage per module: how far it got, and the finding where it stopped."""
-    for recipe in recipes:
-        mine = [outcome for outcome in outcomes if outcome.recipe is recipe]
-        worst = {outcome.stage: float(f"{outcome.worst:.2g}") for outcome in mine if outcome.stage in TOLERANCES}
-        bad = next((outcome for outcome in mine if outcome.verdict is not Verdict.PASS), None)
-        verdict = Verdict.PASS if bad is None else bad.verdict
-        message = f"{', '.join(o.stage for o in mine)} agree" if bad is None else f"{bad.stage}: {bad.message}"
-        compared = sum(outcome.compared for outcome in mine)
-        report.stages.append(Stage(recipe.name, verdict, message, compared=compared, figures=dict(worst)))
-        if bad is not None and bad.verdict is Verdict.FAIL:
-            code = "M603" if bad.compared else "M602"
-            report.findings.append(finding(code, f"{recipe.name}: {bad.stage}: {bad.message}"))
-    ran: dict[str, set[int]] = {}
-    for outcome in outcomes:
-        for path, lines in outcome.ran.items():
-            ran.setdefault(path, set()).update(lines)
-    report.files = [covered(file, ran.get(file.path, ())) for file in report.files]
-    report.facts["lines_by_status"] = count_lines(report.files)

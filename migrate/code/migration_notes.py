@@ -7,6 +7,7 @@ from collections import Counter
 from migrate.code.execution import execution_notes
 from migrate.code.rules import RULES
 from migrate.code.shard.table import sharding_notes
+from migrate.code.verify.module_report import module_notes
 from migrate.report import LineStatus, Report, Severity, count_lines, line_summary
 
 _SHOWN = 40
@@ -40,6 +41,8 @@ def migration_notes(report: Report) -> str:
         lines += sharding_notes(facts["sharding"])
     if facts.get("execution"):
         lines += execution_notes(facts["execution"])
+    if "modules_as_graphs" in facts:
+        lines += module_notes(facts["modules_as_graphs"])
     lines += ["", "## What is left", ""]
     open_findings = [f for f in report.findings if f.severity is not Severity.NOTE]
     if not open_findings:

@@ -76,11 +76,11 @@ def test_the_sample_agrees_in_every_stage(tmp_path: Path) -> None:
     stages = {stage.name: stage for stage in report.stages}
     for name in ("norm", "whole model", "untied head"):
         assert stages[name].verdict is Verdict.PASS, stages[name].message
-        assert stages[name].message.startswith("build, weights, forward, gradients, training")
+        assert stages[name].message == "build, weights, forward, gradients, training agree; compiled: equal"
     assert report.exit_code == 0
     # The training step was run eagerly and as a graph, agreed, and is switched to the graph.
     assert stages["training steps as graphs"].verdict is Verdict.PASS
-    assert not report.findings
+    assert {found.code for found in report.findings} <= {"M405"}  # its generation step grows, and says so
     assert "backward_of(compute_loss, model, compiled=True)" in (tmp_path / "out" / "train.py").read_text()
     whole = WeightsTable.read(tmp_path / "out" / FILE).of_module("whole model").state()
     assert whole["blocks.1.attn.k_proj.weight"].shape == (24, 48) and whole["norm.weight"].same_as is None

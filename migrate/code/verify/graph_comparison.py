@@ -19,17 +19,23 @@ class GraphComparison:
     """Of one function.
 
     Args:
-        compiled_step: the module of that name, of `ms_compat`.
-        forward: as in `CompiledGradient`.
-        sources: as in `CompiledGradient`.
-        eager: as in `CompiledGradient`; without parameters, it gives no gradients.
+        candidate: `candidate(parameters, args, kwargs)` gives the result and the gradients, at last by a graph.
+        read: `read(args, kwargs)` gives its state, a `step_state.Walk`.
+        eager: the same, without a graph.
+        status: an object with `refused` and `failed`.
+        calls: of the candidate, with the same state, until it has a graph.
     """
 
     def __init__(
-        self, compiled_step: Any, forward: Callable[..., Any], sources: Sequence[Any], eager: Callable[..., Any]
+        self,
+        candidate: Callable[..., Any],
+        read: Callable[..., Any],
+        eager: Callable[..., Any],
+        status: Any,
+        calls: int,
     ) -> None:
-        self.eager = eager
-        self.candidate = compiled_step.CompiledGradient(forward, sources, eager)
+        self.candidate, self.read, self.eager, self.status, self.calls = candidate, read, eager, status, calls
+        self.compared = 0
         self.worst = 0.0
         """Largest difference so far, in parts of the norm."""
         self.has_dropout = False
@@ -38,8 +44,13 @@ class GraphComparison:
     @property
     def refused(self) -> str | None:
         """Why there is no graph."""
-        reason: str | None = self.candidate.refused
+        reason: str | None = self.status.refused
         return reason
+
+    @property
+    def failed(self) -> bool:
+        """Whether the compiler failed."""
+        return bool(self.status.failed)
 
     def difference(self, parameters: Sequence[Any], args: Any = (), kwargs: Any = None) -> str | None:
         """What differs, of results, gradients and the tensors that are written; nothing if there is no graph.
@@ -47,16 +58,17 @@ class GraphComparison:
         The state is as before afterwards.
         """
         kwargs = kwargs or {}
-        state = _Kept(self.candidate.state.read((args, kwargs)))
+        state = _Kept(self.read(args, kwargs))
         with without_dropout() as dropout:
             want = (*self.eager(parameters, args, kwargs), state.put_back())
             have = None
-            for _ in range(2):  # the first call of a key is eager and watched
+            for _ in range(self.calls):
                 if self.refused is None:
                     have = (*self.candidate(parameters, args, kwargs), state.put_back())
         self.has_dropout = self.has_dropout or dropout.calls > 0
         if self.refused is not None:
             return None
+        self.compared += 1
         return self._compared(want, have, [parameter.name for parameter in parameters])
 
     def _compared(self, want: Any, have: Any, names: list[str]) -> str | None:
@@ -84,6 +96,27 @@ class GraphComparison:
                 return f"{DIFFER}: {what} by {off:.2g} (norm {norm:.2g})"
             self.worst = max(self.worst, (off - floor) / norm if norm > 0 else 0.0)
         return None
+
+
+def comparison_of_gradient(
+    compiled_step: Any, forward: Callable[..., Any], sources: Sequence[Any], eager: Callable[..., Any]
+) -> GraphComparison:
+    """Of a function with its gradient; see `CompiledGradient` in the module `compiled_step` for the arguments."""
+    gradient = compiled_step.CompiledGradient(forward, sources, eager)
+    return GraphComparison(gradient, lambda *arguments: gradient.state.read(arguments), eager, gradient, 2)
+
+
+def comparison_of_call(decode_step: Any, function: Callable[..., Any]) -> GraphComparison:
+    """Of a function alone; see `CompiledCall` in the module `decode_step`."""
+    call = decode_step.CompiledCall(function)
+
+    def compiled(parameters: Any, args: Any, kwargs: Any) -> Any:
+        return call(*args, **kwargs), ()
+
+    def eager(parameters: Any, args: Any, kwargs: Any) -> Any:
+        return function(*args, **kwargs), ()
+
+    return GraphComparison(compiled, call.read, eager, call, 3)
 
 
 class _Kept:

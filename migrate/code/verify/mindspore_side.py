@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from migrate.captures.store import Capture
-from migrate.code.verify.recipes import Job
+from migrate.code.verify.module_graphs import compare_as_graph
+from migrate.code.verify.recipes import Job, Recipe
 from migrate.code.verify.side import run, step_scale
 
 if TYPE_CHECKING:
@@ -135,5 +136,15 @@ def _state(module: Any) -> Iterator[tuple[str, tuple[Any, Callable[[Any], None]]
                 yield start + name, (buffer, partial(cell._buffers.__setitem__, name))
 
 
+def main(job: Job) -> None:
+    """Runs the job, and what its recipes say of graphs."""
+    side = MindSpore()
+
+    def as_graph(recipe: Recipe, module: Any, folder: Path) -> bool:
+        return not recipe.compiled or compare_as_graph(side, job, recipe, module, folder)
+
+    run(side, job, as_graph if job.compiled else None)
+
+
 if __name__ == "__main__":
-    run(MindSpore(), Job.read(Path(sys.argv[1])))
+    main(Job.read(Path(sys.argv[1])))

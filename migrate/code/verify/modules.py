@@ -15,6 +15,7 @@ from mappings.errors import UserError
 from migrate.captures.compare import Difference, compare
 from migrate.captures.store import MANIFEST, Capture
 from migrate.code.verify.lines_run import lines_run
+from migrate.code.verify.module_graphs import read_graph
 from migrate.code.verify.recipes import Job, Recipe
 from migrate.code.verify.side import LOSS, STAGES
 from migrate.processes import run
@@ -23,6 +24,8 @@ from migrate.report import Verdict
 
 SIDES = {"PyTorch": "migrate.code.verify.torch_side", "MindSpore": "migrate.code.verify.mindspore_side"}
 TOLERANCES = {"forward": 1e-5, "gradients": 1e-4, "training": 1e-5}
+COMPILED = "compiled"
+"""The stage that MindSpore goes through alone: eager and as a graph. `skipped` is a module that stays eager."""
 ELEMENT = 100.0
 """Bound of one element, in units of the norm's: rounding is uneven, but a wrong element hides in a large norm."""
 ROUNDING = 1e-6
@@ -56,6 +59,8 @@ class Outcome:
     """Of the stage `weights`: the whole state of the module in PyTorch."""
     ran: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of the last stage: lines of the repository that ran in PyTorch, if both sides agree in all stages."""
+    kind: str = ""
+    """Of the stage `compiled`: qualified name of the module's class in the output."""
 
 
 def compare_modules(
@@ -64,6 +69,7 @@ def compare_modules(
     recipes: Sequence[Recipe],
     *,
     steps: int = 10,
+    compiled: bool = False,
     torch_python: str | None = None,
     candidate_path: Sequence[Path] = (),
     timeout_s: float = TIMEOUT_S,
@@ -76,6 +82,7 @@ def compare_modules(
         out: what `msmigrate code` wrote for it.
         recipes: what to build and to call.
         steps: training steps to compare.
+        compiled: compare every module that agrees with its own results as a graph, too.
         torch_python: Python of the environment that has PyTorch, if it is another than this one.
         candidate_path: directories at the front of the search path of the MindSpore side.
         timeout_s: seconds for each side, all recipes together.
@@ -87,7 +94,7 @@ def compare_modules(
         with track("comparing modules", 2 * len(recipes)) as advance:
             for side, root, target in (("PyTorch", repo, reference), ("MindSpore", out, candidate)):
                 loads = reference if side == "MindSpore" else None
-                job = Job(list(recipes), root.absolute(), target, loads, steps)
+                job = Job(list(recipes), root.absolute(), target, loads, steps, compiled=compiled)
                 python = torch_python if side == "PyTorch" and torch_python else sys.executable
                 ended[side] = _run_side(side, job, python, candidate_path if loads else (), timeout_s, advance)
         return judge(recipes, reference, candidate, ended)
@@ -113,6 +120,10 @@ def judge(
         mine = _judge(recipe, *captures)
         if all(outcome.verdict is Verdict.PASS for outcome in mine):
             mine[-1] = replace(mine[-1], ran=lines_run(reference / str(number)))
+            graph = read_graph(candidate / str(number))
+            if graph is not None:
+                verdict = Verdict(graph.verdict)
+                mine.append(Outcome(recipe, COMPILED, verdict, graph.message, 1, graph.worst, kind=graph.kind))
         outcomes += mine
     return outcomes
 

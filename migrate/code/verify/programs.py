@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ class StepJob:
     """File and line of the functions that compute the losses."""
     result: str
     comparisons: int = COMPARISONS
+    distrusted: dict[str, str] = field(default_factory=dict)
+    """Qualified names of classes whose modules differ as graphs, and how."""
 
 
 def read_programs(path: Path) -> list[Program]:
@@ -86,6 +88,7 @@ def compare_steps(
     programs: Sequence[Program],
     steps: Sequence[Step],
     *,
+    distrusted: Mapping[str, str] | None = None,
     timeout_s: float = TIMEOUT_S,
     track: Tracker = quiet,
 ) -> dict[tuple[str, int], str | None]:
@@ -95,6 +98,7 @@ def compare_steps(
         out: what `msmigrate code` wrote; it is copied, so what a program writes is gone afterwards.
         programs: what to run.
         steps: of the conversion.
+        distrusted: classes whose modules differ as graphs, and how; their steps stay eager.
         timeout_s: seconds for each run.
         track: progress.
 
@@ -111,7 +115,7 @@ def compare_steps(
                 raise UserError(f"{program.script}: the repository has no such file to run; see `programs`")
             wanted = [(step.file, step.function_line) for step in steps if step.function_line]
             while remaining := [place for place in wanted if place not in judged]:
-                found = _run(out, program, remaining, timeout_s)
+                found = _run(out, program, remaining, dict(distrusted or {}), timeout_s)
                 judged.update(found)
                 if not any(_poisons(reason) for reason in found.values()):
                     break  # a compiler that failed leaves its process unfit for the other steps
@@ -127,12 +131,13 @@ FAILED = "the compiler failed"
 
 
 def _run(
-    out: Path, program: Program, wanted: Sequence[tuple[str, int]], timeout_s: float
+    out: Path, program: Program, wanted: Sequence[tuple[str, int]], distrusted: dict[str, str], timeout_s: float
 ) -> dict[tuple[str, int], str | None]:
     with tempfile.TemporaryDirectory(prefix="msmigrate-steps-") as folder:
         copy, result = Path(folder) / "program", Path(folder) / "result.json"
         shutil.copytree(out, copy, symlinks=True)
-        job = StepJob(str(copy), program.script, list(program.arguments), list(wanted), str(result))
+        arguments = list(program.arguments)
+        job = StepJob(str(copy), program.script, arguments, list(wanted), str(result), distrusted=distrusted)
         body = Path(folder) / "job.json"
         body.write_text(json.dumps(vars(job)), encoding="utf-8")
         ended = run(

@@ -10,6 +10,9 @@ A YAML file with a list under `modules`:
       method: null                                # called instead of the module itself
       loss: null                                  # path of the output that is the loss; by default one is made
       training: false                             # mode during the comparison
+      compiled: true                              # whether it is compared as a graph, too
+
+`compiled: false` beside `modules` leaves that out for all of them.
 """
 
 from __future__ import annotations
@@ -43,11 +46,17 @@ class Recipe:
     method: str | None = None
     loss: str | None = None
     training: bool = False
+    compiled: bool = True
 
-    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and keyword arguments: numpy arrays, or plain values; the same at every call."""
-        positional = [make_input(entry, f"{self.name}.{i}") for i, entry in enumerate(self.inputs)]
-        return positional, {key: make_input(entry, f"{self.name}.{key}") for key, entry in self.keywords.items()}
+    def arguments(self, draw: int = 0) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments: numpy arrays, or plain values; the same at every call.
+
+        Args:
+            draw: another number gives other floats and ids.
+        """
+        name = f"{self.name}.{draw}" if draw else self.name
+        positional = [make_input(entry, f"{name}.{i}") for i, entry in enumerate(self.inputs)]
+        return positional, {key: make_input(entry, f"{name}.{key}") for key, entry in self.keywords.items()}
 
 
 def generator(label: str) -> np.random.Generator:
@@ -93,14 +102,17 @@ def read_recipes(path: Path) -> list[Recipe]:
         return []
     if not isinstance(entries, list) or not entries:
         raise UserError(f"{path}: expected a list under `modules`; see docs/code.md")
-    recipes = [_recipe(entry, f"{path}: modules[{i}]") for i, entry in enumerate(entries)]
+    compiled = body.get("compiled", True)
+    if not isinstance(compiled, bool):
+        raise UserError(f"{path}: `compiled` must be true or false")
+    recipes = [_recipe(entry, f"{path}: modules[{i}]", compiled) for i, entry in enumerate(entries)]
     names = [recipe.name for recipe in recipes]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"{path}: two modules are named {twice[0]!r}; give one of them another name")
     return recipes
 
 
-def _recipe(entry: Any, where: str) -> Recipe:
+def _recipe(entry: Any, where: str, compiled: bool) -> Recipe:
     if not isinstance(entry, Mapping):
         raise UserError(f"{where}: expected a mapping")
     known = {item.name for item in fields(Recipe)}
@@ -115,7 +127,7 @@ def _recipe(entry: Any, where: str) -> Recipe:
     for label, item in [*enumerate(inputs), *keywords.items()]:
         _check_input(item, f"{where}: input {label}")
     name = entry.get("name") or f"{entry['module']}: {entry['build']}"
-    return Recipe(**{**entry, "inputs": inputs, "keywords": keywords, "name": str(name)})
+    return Recipe(**{"compiled": compiled, **entry, "inputs": inputs, "keywords": keywords, "name": str(name)})
 
 
 def _check_input(item: Any, where: str) -> None:
@@ -155,6 +167,8 @@ class Job:
     """`out` of the PyTorch side, whose weights the other side loads; None on the PyTorch side."""
     steps: int
     seed: int = 0
+    compiled: bool = False
+    """Whether the MindSpore side compares modules as graphs, where their recipes do not say otherwise."""
 
     def write(self, path: Path) -> None:
         """Stores the job as JSON."""

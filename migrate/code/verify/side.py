@@ -21,6 +21,8 @@ from migrate.code.verify.recipes import Job, Recipe, generator
 STAGES = ("build", "weights", "forward", "modules", "gradients", "training")
 LARGEST_STEP = 0.05  # length of an update step: descent by the gradient, scaled down to norm one
 LOSS = "loss"
+UNFIT = 3
+"""Exit code of a side whose process cannot go on, though nothing is wrong with its last recipe."""
 
 
 class Framework(Protocol):
@@ -65,8 +67,15 @@ def leaves(value: Any, tensor: type, path: str = "") -> Iterator[tuple[str, Any]
         yield from leaves(item, tensor, f"{path}.{name}" if path else name)
 
 
-def run(framework: Framework, job: Job) -> None:
-    """Runs every recipe of a job; prints the number of each when it begins, so that a death is charged to it."""
+def run(framework: Framework, job: Job, after: Callable[..., bool] | None = None) -> None:
+    """Runs every recipe of a job; the directory of each is made when it begins, so that a death is charged to it.
+
+    Args:
+        framework: of this side.
+        job: what to run.
+        after: called with a recipe, its module and its directory, once it went through all stages; where it gives
+            False, the process ends, and another goes on.
+    """
     sys.path.insert(0, str(job.root))
     for number, recipe in enumerate(job.recipes):
         folder = job.out / str(number)
@@ -75,10 +84,13 @@ def run(framework: Framework, job: Job) -> None:
         folder.mkdir(parents=True)
         writer = CaptureWriter(folder, framework.versions(), describe=lambda error: _where(error, job.root))
         reference = None if job.reference is None else job.reference / str(number)
-        _run_recipe(framework, job, recipe, writer, reference)
+        module = _run_recipe(framework, job, recipe, writer, reference)
+        if module is not None and after is not None and not after(recipe, module, folder):
+            raise SystemExit(UNFIT)
 
 
-def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureWriter, reference: Path | None) -> None:
+def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureWriter, reference: Path | None) -> Any:
+    """The module, if it went through all stages."""
     module: Any = None
     is_reference = job.reference is None
 
@@ -91,12 +103,12 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
         module = _build(recipe)
         framework.set_mode(module, recipe.training)
     if module is None:
-        return
+        return None
     with writer.stage("weights") as tensors:
         tensors.update(framework.weights(module, reference))
     positional, keywords = recipe.arguments()
-    args = [_tensors(framework, value) for value in positional]
-    kwargs = {key: _tensors(framework, value) for key, value in keywords.items()}
+    args = [tensors_of(framework, value) for value in positional]
+    kwargs = {key: tensors_of(framework, value) for key, value in keywords.items()}
     target = module if recipe.method is None else getattr(module, recipe.method)
 
     def call() -> Any:
@@ -104,7 +116,7 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
         return target(*args, **kwargs)
 
     def loss() -> Any:
-        return _loss(framework, recipe, call())
+        return loss_of(framework, recipe, call())
 
     with writer.stage("forward") as tensors, watched():
         output = framework.without_gradients(call)
@@ -112,7 +124,7 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
         if not tensors:
             raise ValueError(f"the output holds no tensor: {type(output).__name__}")
     if "forward" not in writer.body["stages"]:
-        return
+        return None
     with writer.stage("modules") as tensors:
         calls: dict[str, int] = {}
 
@@ -132,16 +144,17 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
     if "gradients" in writer.body["stages"]:
         with writer.stage("training") as tensors:
             tensors[LOSS] = np.array([framework.step(module, loss, LARGEST_STEP) for _ in range(job.steps)])
+    return module if "training" in writer.body["stages"] else None
 
 
-def _tensors(framework: Framework, value: Any) -> Any:
+def tensors_of(framework: Framework, value: Any) -> Any:
     """The same value with tensors for arrays, containers included."""
     if isinstance(value, np.ndarray):
         return framework.from_numpy(value)
     if isinstance(value, dict):
-        return {key: _tensors(framework, item) for key, item in value.items()}
+        return {key: tensors_of(framework, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_tensors(framework, item) for item in value)
+        return type(value)(tensors_of(framework, item) for item in value)
     return value
 
 
@@ -165,7 +178,15 @@ def _build(recipe: Recipe) -> Any:
     return eval(recipe.build, dict(namespace))
 
 
-def _loss(framework: Framework, recipe: Recipe, output: Any) -> Any:
+def loss_of(framework: Framework, recipe: Recipe, output: Any, weights: dict[str, Any] | None = None) -> Any:
+    """The loss that a recipe names, or a weighted mean of the whole output.
+
+    Args:
+        framework: of the output.
+        recipe: which path of the output is the loss.
+        output: of the module.
+        weights: what was drawn before, by path.
+    """
     found = dict(leaves(output, framework.tensor))
     if recipe.loss is not None:
         return found[recipe.loss]
@@ -173,8 +194,14 @@ def _loss(framework: Framework, recipe: Recipe, output: Any) -> Any:
     for path, leaf in found.items():
         if "float" not in str(leaf.dtype).lower():
             continue
-        weights = generator(f"loss {path}").standard_normal(tuple(leaf.shape))
-        part = (leaf * framework.from_numpy(weights.astype(np.float32)).to(leaf.dtype)).mean()
+        if weights is None or path not in weights:
+            drawn = generator(f"loss {path}").standard_normal(tuple(leaf.shape))
+            weight = framework.from_numpy(drawn.astype(np.float32)).to(leaf.dtype)
+            if weights is not None:
+                weights[path] = weight
+        else:
+            weight = weights[path]
+        part = (leaf * weight).mean()
         total = part if total is None else total + part
     if total is None:
         raise ValueError("the output holds no floating point tensor to differentiate")

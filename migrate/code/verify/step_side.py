@@ -1,4 +1,4 @@
-"""Runs a converted program and compares its training steps, eager and compiled. `python -m ...step_side JOB`."""
+"""Runs a converted program and compares its steps, eager and compiled. `python -m ...step_side JOB`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from migrate.code.verify.decode_side import DecodeComparison
-from migrate.code.verify.graph_comparison import GraphComparison
+from migrate.code.verify.graph_comparison import GraphComparison, comparison_of_gradient
 from migrate.code.verify.programs import FAILED, StepJob
 
 
@@ -22,19 +22,23 @@ class _Enough(BaseException):
 
 
 class Comparison:
-    """All training steps of a program."""
+    """The steps of a program."""
 
-    def __init__(self, job: StepJob, backward: Any, compiled_step: Any) -> None:
-        self.job, self.backward, self.compiled_step = job, backward, compiled_step
+    def __init__(self, job: StepJob) -> None:
+        self.job = job
         self.wanted = {(file, line) for file, line in job.wanted}
-        self.original: Callable[..., Any] = backward.backward_of
         self.reasons: dict[tuple[str, int], str | None] = {}
         self.counts: dict[tuple[str, int], int] = {}
         self.so_far: dict[tuple[str, int], str | None] = {}
         """What is to be said of a generation step if the program ends now."""
 
+    def training(self, backward: Any, compiled_step: Any) -> None:
+        """Takes the place of `ms_compat.backward.backward_of`."""
+        self.backward, self.compiled_step, self.original = backward, compiled_step, backward.backward_of
+        backward.backward_of = self.backward_of
+
     def backward_of(self, forward: Callable[..., Any], *sources: Any, compiled: bool = False) -> Callable[..., Any]:
-        """In place of `ms_compat.backward.backward_of`: the eager step, which is compared on its way."""
+        """The eager step, which is compared on its way."""
         eager = self.original(forward, *sources)
         code = getattr(forward, "__code__", None)
         if code is None:
@@ -42,14 +46,27 @@ class Comparison:
         place = self.place(code.co_filename, code.co_firstlineno)
         if place not in self.wanted:
             return eager
-        comparison = GraphComparison(self.compiled_step, forward, sources, self.backward.Gradient(forward))
+        gradient = self.backward.Gradient(forward)
+        comparison = comparison_of_gradient(self.compiled_step, forward, sources, gradient)
 
         def compared(*args: Any, **kwargs: Any) -> Any:
-            if place not in self.reasons:
+            if place not in self.reasons and not self.distrusted(place, sources):
                 self._compare(place, comparison, self.backward.trainable(sources), args, kwargs)
             return eager(*args, **kwargs)
 
         return compared
+
+    def distrusted(self, place: tuple[str, int], sources: Iterable[Any]) -> bool:
+        """Judges a step with a module of a class that is known to differ as a graph."""
+        if not self.job.distrusted:
+            return False
+        for source in sources:
+            for _, cell in source.cells_and_names() if hasattr(source, "cells_and_names") else ():
+                how = self.job.distrusted.get(f"{type(cell).__module__}.{type(cell).__qualname__}")
+                if how is not None:
+                    self.judge(place, f"a module differs as a graph: {how}")
+                    return True
+        return False
 
     def place(self, file: str, line: int) -> tuple[str, int]:
         """File, from the root of the output, and line."""
@@ -63,7 +80,7 @@ class Comparison:
         difference = comparison.difference(parameters, args, kwargs)
         if comparison.refused is not None:
             reason = self.relative(comparison.refused)
-            self.judge(place, f"{FAILED}: {reason}" if comparison.candidate.failed else reason)
+            self.judge(place, f"{FAILED}: {reason}" if comparison.failed else reason)
         elif difference is not None:
             self.judge(place, difference)
         else:
@@ -102,10 +119,13 @@ def main(path: Path) -> None:
         root = root.parent
     sys.path[:0] = [str(script.parent), str(root)]
     sys.argv = [str(script), *job.arguments]
-    backward: Any = importlib.import_module("ms_compat.backward")
-    comparison = Comparison(job, backward, importlib.import_module("ms_compat.compiled_step"))
-    backward.backward_of = comparison.backward_of
-    if (root / "ms_compat" / "decode_step.py").is_file():
+    comparison = Comparison(job)
+    helpers = root / "ms_compat"
+    if (helpers / "backward.py").is_file():
+        comparison.training(
+            importlib.import_module("ms_compat.backward"), importlib.import_module("ms_compat.compiled_step")
+        )
+    if (helpers / "decode_step.py").is_file():
         generation: Any = importlib.import_module("ms_compat.decode_step")
         generation.decode_step = DecodeComparison(comparison, generation).decode_step
     comparison.write({})
