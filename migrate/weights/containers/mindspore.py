@@ -33,6 +33,7 @@ NAME = "mindspore"
 PART_BYTES = 3 << 30  # as MindSpore divides
 CRC, CRC_DIGITS = "crc_num", 10
 CHUNK = 4 << 20
+INTEGERS = frozenset({"I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64"})
 
 
 def read(
@@ -82,6 +83,9 @@ def layout(content: Content, *, part_bytes: int = PART_BYTES, crc: bool = False)
         content: what to write.
         part_bytes: bytes per file.
         crc: whether each file shall have a place for MindSpore's checksum, which `finish` fills.
+
+    Raises:
+        UserError: a tensor cannot be made, or a checksum is asked for where MindSpore cannot compute it.
     """
     style = state_style(content.spelling)
     metadata = metadata_of(content.spelling) | ({CRC: "0" * CRC_DIGITS} if crc else {})
@@ -90,6 +94,8 @@ def layout(content: Content, *, part_bytes: int = PART_BYTES, crc: bool = False)
     for number, group in enumerate(by_size(content.stored("", tensors, style, ("", *content.states)), part_bytes)):
         file = part_file(number)
         files.append(TargetFile(file, aligned(replace(tensor, file=file) for tensor in group), metadata))
+    if crc and any(tensor.dtype == "BF16" for file in files for tensor in file.tensors):
+        raise UserError("MindSpore cannot compute its checksum of BF16 tensors, so a file must not claim one")
     if content.counters:
         files.append(TargetFile(HYPER, aligned(content.numbers(HYPER)), metadata))
     return files
@@ -113,8 +119,10 @@ def finish(directory: Path, files: Iterable[TargetFile]) -> list[Path]:
 def checksum(path: Path) -> int:
     """MindSpore's CRC-32 over names and data of a file, by name.
 
+    For an integer without axes MindSpore takes `bytes(array)`, which is as many zeros as the number says.
+
     Raises:
-        SafetensorsError: the file is malformed.
+        SafetensorsError: the file is malformed, or holds a negative such number, at which MindSpore fails.
     """
     crc = 0
     with path.open("rb") as file:
@@ -122,8 +130,13 @@ def checksum(path: Path) -> int:
             crc = zlib.crc32(entry.name.encode(), crc)
             file.seek(entry.offset)
             left = entry.nbytes
+            if zeros := not entry.shape and entry.dtype in INTEGERS:
+                left = int.from_bytes(file.read(left), "little", signed=entry.dtype.startswith("I"))
+                if left < 0:
+                    raise SafetensorsError(path, f"{left} has no place in MindSpore's checksum", entry.name)
             while left:
-                chunk = file.read(min(CHUNK, left))
+                count = min(CHUNK, left)
+                chunk = bytes(count) if zeros else file.read(count)
                 if not chunk:
                     raise SafetensorsError(path, f"ends {left} bytes early", entry.name)
                 crc = zlib.crc32(chunk, crc)
