@@ -16,7 +16,6 @@ from migrate.code.trees.walk import walk
 
 _READS = frozenset({"item", "tolist", "numpy"})
 _CONVERSIONS = frozenset({"builtins.float", "builtins.int", "builtins.bool"})
-_NO_GRADIENT = frozenset({"torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled", "torch.enable_grad"})
 _SHAPED_BY_VALUES = frozenset({"nonzero", "unique", "unique_consecutive", "masked_select", "argwhere"})
 _DRAWN = frozenset(
     {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like"}
@@ -37,7 +36,7 @@ def obstacle(context: FileContext, statements: Iterable[cst.CSTNode]) -> str | N
         statements: what computes the loss.
     """
     for file, root in _reached(context.analysis, [(context.file, statement) for statement in statements]):
-        if reason := _obstacle_in(context.analysis, file, root, is_training=True):
+        if reason := _obstacle_in(context.analysis, file, root):
             return reason
     return None
 
@@ -45,7 +44,7 @@ def obstacle(context: FileContext, statements: Iterable[cst.CSTNode]) -> str | N
 def generation_obstacle(context: FileContext, step: GenerationStep) -> str | None:
     """The same for a call of a model in a loop of generation, whose results go into its next call."""
     for file, root in _reached(context.analysis, _bodies(context, step)):
-        if reason := _obstacle_in(context.analysis, file, root, is_training=False):
+        if reason := _obstacle_in(context.analysis, file, root):
             return reason
     return None
 
@@ -83,11 +82,29 @@ def _reached(
                     waiting.append((owner, function.node.body))
 
 
-def _obstacle_in(analysis: Analysis, file: FileAnalysis, root: cst.CSTNode, is_training: bool) -> str | None:
+def _obstacle_in(analysis: Analysis, file: FileAnalysis, root: cst.CSTNode) -> str | None:
+    handed_on: set[cst.CSTNode] = set()
     for node in walk(root):
-        if reason := _reason(analysis, file, node, is_training):
+        handed_on |= _handed_on(node)
+        if node in handed_on:
+            continue
+        if reason := _reason(analysis, file, node):
             return f"{file.source.path}:{file.line(node)}: {reason}"
     return None
+
+
+def _handed_on(node: cst.CSTNode) -> set[cst.CSTNode]:
+    """Reads of values that only go into a container: they are read when the graph has run."""
+    value: cst.CSTNode | None = None
+    is_item = isinstance(node, cst.Assign) and all(isinstance(target.target, cst.Subscript) for target in node.targets)
+    if is_item or isinstance(node, cst.DictElement):
+        assert isinstance(node, cst.Assign | cst.DictElement)
+        value = node.value
+    reads: set[cst.CSTNode] = set()
+    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _READS:
+        reads.add(value)
+        value = value.func.value
+    return reads
 
 
 def _called(analysis: Analysis, file: FileAnalysis, call: cst.Call) -> FunctionInfo | None:
@@ -108,7 +125,7 @@ def _file_of(analysis: Analysis, function: FunctionInfo) -> FileAnalysis | None:
     return None
 
 
-def _reason(analysis: Analysis, file: FileAnalysis, node: cst.CSTNode, is_training: bool) -> str | None:
+def _reason(analysis: Analysis, file: FileAnalysis, node: cst.CSTNode) -> str | None:
     if isinstance(node, cst.If | cst.While | cst.IfExp | cst.Assert):
         if file.types.of(node.test).is_tensor:
             return f"the branch depends on the value of {code_of(node.test)}"
@@ -123,8 +140,6 @@ def _reason(analysis: Analysis, file: FileAnalysis, node: cst.CSTNode, is_traini
     if name in _CONVERSIONS and node.args and file.types.of(node.args[0].value).is_tensor:
         return f"{code_of(node)} reads a value back to Python"
     torch_name = file.resolver.torch_name(node.func) or ""
-    if is_training and torch_name in _NO_GRADIENT:
-        return f"{torch_name} is inside of what is differentiated"
     last = torch_name.removeprefix("torch.")
     if last in _SHAPED_BY_VALUES or (last == "where" and len(node.args) == 1):
         return f"{torch_name} gives a shape that depends on values"

@@ -131,7 +131,6 @@ def test_without_a_run_everything_stays_eager(repository: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("project", "line", "reason"),
     [
-        ("dpo", "train.py:69", "torch.no_grad is inside"),
         ("moe", "moe.py:49", "torch.where gives a shape"),
         ("custom_function", "model.py:39", "RoundSTE has a backward of its own"),
         ("gan", "", "share the computation"),
@@ -141,6 +140,11 @@ def test_the_line_that_prevents_a_graph(project: str, line: str, reason: str, tm
     steps = convert(PROJECTS / project, tmp_path / "out").facts["execution"]
     assert {step["mode"] for step in steps} == {"eager"}
     assert all(step["reason"].startswith(line) and reason in step["reason"] for step in steps)
+
+
+def test_no_grad_and_figures_for_a_log_prevent_no_graph(tmp_path: Path) -> None:
+    (step,) = convert(PROJECTS / "dpo", tmp_path / "out").facts["execution"]
+    assert step["mode"] == "may be compiled"
 
 
 def test_the_switch_goes_where_it_is_asked() -> None:
