@@ -21,7 +21,7 @@ from mappings.layout import ParallelLayout
 NAME = "manifest.json"
 LATEST = "LATEST"  # in a run directory: the name of its newest checkpoint
 FORMAT = "msmigrate-sharded-1"
-CHUNK = 4 << 20
+CHUNK = 1 << 20
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -33,6 +33,11 @@ def weights_file(rank: int) -> str:
 def optimizer_file(rank: int) -> str:
     """Name of the optimizer state of a rank."""
     return f"optimizer-rank{rank:05d}.safetensors"
+
+
+def random_file(rank: int) -> str:
+    """Name of the random state of a rank of a run."""
+    return f"random-rank{rank:05d}.json"
 
 
 @dataclass(frozen=True)
@@ -134,10 +139,11 @@ def hash_file(path: Path) -> FileRecord:
     """Size and SHA-256 of a file."""
     digest = hashlib.sha256()
     size = 0
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
+    buffer = memoryview(bytearray(CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+            size += count
     return FileRecord(size, digest.hexdigest())
 
 
