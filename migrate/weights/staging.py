@@ -18,8 +18,14 @@ SLACK = 16 << 20  # headers, manifest and directory entries
 MARKS = ("manifest.json", "config.json", "*.safetensors", "*.ckpt", "*/*.safetensors", "*/*.ckpt")
 
 
-def check_output(out: Path, source: Path, *, force: bool) -> None:
+def check_output(out: Path, source: Path, *, force: bool, resume: bool = False) -> None:
     """Refuses an output that would destroy something, before any work.
+
+    Args:
+        out: directory to make.
+        source: of the conversion.
+        force: it may replace a checkpoint.
+        resume: it may be the complete output of a conversion that was killed right behind its last step.
 
     Raises:
         UserError: `out` is a file, a link, the source or a folder around or inside it, or is not empty and may not be
@@ -31,6 +37,8 @@ def check_output(out: Path, source: Path, *, force: bool) -> None:
     if here == there or here in there.parents or there in here.parents:
         raise UserError(f"{out}: output and source {source} lie inside each other; choose another output")
     if not out.is_dir() or not any(out.iterdir()):
+        return
+    if resume and _beside(out, "journal").exists() and not _beside(out, "partial").exists():
         return
     if not force:
         raise UserError(f"{out}: directory is not empty; choose another output or use --force")
@@ -140,6 +148,12 @@ class Staging:
             elif path not in wanted:
                 path.unlink()
 
+    def clean(self) -> None:
+        """Removes the traces of a conversion that was `already_done`."""
+        if self.old.exists():
+            shutil.rmtree(self.old)
+        self.journal.remove()
+
     def close(self) -> None:
         """Ends without having begun: nothing changes."""
         if self.journal.begun or self.directory.exists():
@@ -149,8 +163,10 @@ class Staging:
 
     def _recover(self, resume: bool) -> None:
         partial, moved = self.directory.exists(), self.old.exists()
-        if self.journal.published and not partial and self.out.exists():
-            self.already_done = True  # killed behind the last rename
+        if self.journal.published and not partial and self.out.exists():  # killed behind the last rename
+            if resume:
+                self.already_done = True
+                return
             if moved:
                 shutil.rmtree(self.old)
             self.journal.clear()
