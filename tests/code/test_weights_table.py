@@ -25,8 +25,12 @@ from migrate.code.weights_table.table import weights_table
 SAMPLE = Path(__file__).parents[2] / "samples" / "torch_gpt"
 
 SOURCE = '''
+import copy
 import math
 from collections import OrderedDict
+
+from einops.layers.torch import Rearrange
+from transformers.pytorch_utils import Conv1D
 
 import torch
 import torch.nn as layers
@@ -109,6 +113,29 @@ class Helped(layers.Module):
         return x
 
 
+class Small(layers.Module):
+    def __init__(self, width, fused=True):
+        super().__init__()
+        self.w = layers.Linear(width, 2 * width)
+
+
+class Parts(layers.Module):
+    """Modules of libraries, a class that a condition chooses, copies."""
+
+    def __init__(self, dim, kdim=None, cross=False, cells=3):
+        super().__init__()
+        self.attention = layers.MultiheadAttention(dim, 2, add_bias_kv=cross, kdim=kdim)
+        self.rnn, self.gru = layers.RNNCell(dim, 5), layers.GRUCell(dim, 5, bias=cross)
+        self.lstm = layers.LSTMCell(input_size=dim, hidden_size=6)
+        self.fused = Conv1D(3 * dim, dim)
+        self.settings = copy.deepcopy({"dim": dim})
+        kind = Helped if cross else Small
+        self.chosen = kind(dim)
+        layer = Small(dim)
+        self.copies = layers.ModuleList([copy.deepcopy(layer) for _ in range(cells)])
+        self.split = layers.Sequential(Rearrange("b n -> n b"), layers.Linear(dim, dim))
+
+
 class Opaque(layers.Module):
     def __init__(self, make, names):
         super().__init__()
@@ -176,6 +203,13 @@ def test_defaults_and_parts_alone(tmp_path: Path) -> None:
 def test_conditions_and_helper_methods(tmp_path: Path, arguments: tuple[int, int | None, bool]) -> None:
     named = dict(zip(("dim", "hidden", "deep"), arguments, strict=True))
     assert expected(table_of(tmp_path), "net.Helped", named) == built("Helped", *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"dim": 4}, {"dim": 4, "kdim": 6}, {"dim": 4, "kdim": 4, "cross": True}, {"dim": 8, "cells": 1}]
+)
+def test_modules_of_libraries_and_chosen_classes(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    assert expected(table_of(tmp_path), "net.Parts", arguments) == built("Parts", **arguments)
 
 
 def test_what_a_table_says_beyond_shapes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Parameters and buffers of torch's own modules: names, shapes in torch's arguments, layout."""
+"""Parameters and buffers of modules that are not the repository's: names, shapes in their arguments, layout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor of a module of torch."""
+    """A tensor of a module of a library."""
 
     name: str
     shape: tuple[str, ...]
@@ -42,7 +42,43 @@ _CONVOLUTION = _convolution("out_channels", "in_channels // groups")
 _TRANSPOSED = _convolution("in_channels", "out_channels // groups")
 _NORMALIZED = Leaf("weight", ("*normalized_shape",), "[features...]", "elementwise_affine")
 
+_FUSED = "(kdim is None or kdim == embed_dim) and (vdim is None or vdim == embed_dim)"
+_ATTENTION = (
+    *(
+        Leaf(f"{letter}_proj_weight", ("embed_dim", width), "[out, in]", f"not ({_FUSED})")
+        for letter, width in (
+            ("q", "embed_dim"),
+            ("k", "embed_dim if kdim is None else kdim"),
+            ("v", "embed_dim if vdim is None else vdim"),
+        )
+    ),
+    Leaf("in_proj_weight", ("3 * embed_dim", "embed_dim"), "[queries, keys, values; in]", _FUSED),
+    Leaf("in_proj_bias", ("3 * embed_dim",), "[queries, keys, values]", "bias"),
+    Leaf("out_proj.weight", ("embed_dim", "embed_dim"), "[out, in]"),
+    Leaf("out_proj.bias", ("embed_dim",), "[out]", "bias"),
+    *(Leaf(f"bias_{letter}", ("1", "1", "embed_dim"), "[1, 1, width]", "add_bias_kv") for letter in "kv"),
+)
+
+
+def _recurrent_cell(gates: int) -> tuple[Leaf, ...]:
+    rows = "hidden_size" if gates == 1 else f"{gates} * hidden_size"
+    return (
+        Leaf("weight_ih", (rows, "input_size"), "[gates, in]"),
+        Leaf("weight_hh", (rows, "hidden_size"), "[gates, hidden]"),
+        *(Leaf(f"bias_{side}", (rows,), "[gates]", "bias") for side in ("ih", "hh")),
+    )
+
+
+_TRANSPOSED_LINEAR = (Leaf("weight", ("nx", "nf"), "[in, out]"), Leaf("bias", ("nf",), "[out]"))
+SIGNATURES: Mapping[str, str] = {
+    f"transformers.{module}Conv1D": "nf, nx" for module in ("", "pytorch_utils.", "modeling_utils.")
+}
+"""Of modules that are not torch's; those of torch are in the table."""
+
 LEAVES: Mapping[str, tuple[Leaf, ...]] = {
+    **dict.fromkeys(SIGNATURES, _TRANSPOSED_LINEAR),
+    "torch.nn.MultiheadAttention": _ATTENTION,
+    **{f"torch.nn.{name}Cell": _recurrent_cell(gates) for name, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))},
     "torch.nn.Linear": (
         Leaf("weight", ("out_features", "in_features"), "[out, in]"),
         Leaf("bias", ("out_features",), "[out]", "bias"),
@@ -65,7 +101,7 @@ LEAVES: Mapping[str, tuple[Leaf, ...]] = {
     **{f"torch.nn.BatchNorm{n}d": _batch_norm() for n in (1, 2, 3)},
 }
 
-EMPTY = frozenset(
+EMPTY = frozenset(f"einops.layers.torch.{name}" for name in ("Rearrange", "Reduce")) | frozenset(
     f"torch.nn.{name}"
     for name in """
         Identity Dropout Dropout1d Dropout2d Dropout3d AlphaDropout GELU ReLU ReLU6 SiLU Mish ELU SELU CELU LeakyReLU

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from mappings.api.row import Row, parse_signature
 from mappings.formats.weights_table import Tensor
 from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.context import code_of
@@ -15,7 +16,7 @@ from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 from migrate.code.weights_table.contents import Contents
 from migrate.code.weights_table.dtypes import DEFAULT, given_dtype, tensor_dtype
-from migrate.code.weights_table.leaves import EMPTY, LEAVES, Leaf
+from migrate.code.weights_table.leaves import EMPTY, LEAVES, SIGNATURES, Leaf
 from migrate.code.weights_table.symbolic import Scope, UnknownError, text, truth
 from migrate.code.weights_table.tensors import tensor_shape
 
@@ -73,10 +74,17 @@ class Values:
         qualified = name or self.file.resolver.qualified(node.func) or ""
         if name in _PARAMETERS and node.args:
             self._tensor(node.args[0].value, path, "parameter", True, node)
-        elif name is not None and name in LEAVES:
-            self._leaf(node, name, path)
-        elif name in EMPTY:
+        elif qualified in LEAVES:
+            self._leaf(node, qualified, path)
+        elif qualified in EMPTY:
             return
+        elif qualified == "copy.deepcopy" and (copied := self._assigned_once(node.args[0].value)) is not None:
+            self._module(copied, path, attribute)
+        elif (chosen := self._assigned_once(node.func)) is not None and isinstance(chosen, cst.IfExp):
+            either = chosen.with_changes(
+                body=cst.Call(chosen.body, node.args), orelse=cst.Call(chosen.orelse, node.args)
+            )
+            self._module(either, path, attribute)
         elif name in _LISTS:
             self._list(node, path, attribute)
         elif name == "torch.nn.ModuleDict":
@@ -99,17 +107,25 @@ class Values:
         dtype = tensor_dtype(value, self.file.resolver)
         self.found.add(Tensor(path, path, kind, persistent, shape, dtype, layout, None, self.when, self._place(place)))
 
-    def _local_shape(self, value: cst.BaseExpression) -> tuple[str, ...] | None:
-        """Of a tensor that a local name stands for."""
-        if isinstance(value, cst.Name) and value.value not in self.many:
-            init = self.analysis.symbols.method(self.class_name, "__init__")
-            for node in walk(init.node.body) if init is not None else ():
-                if isinstance(node, cst.Assign) and code_of(node.targets[0].target) == value.value:
-                    return tensor_shape(node.value, self.scope, self.file.resolver)
+    def _assigned_once(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """What the one assignment of a local name in this constructor gives it."""
+        if not isinstance(node, cst.Name) or node.value in self.many or node.value in self.own:
+            return None
+        init = self.analysis.symbols.method(self.class_name, "__init__")
+        for inner in walk(init.node.body) if init is not None else ():
+            if isinstance(inner, cst.Assign) and code_of(inner.targets[0].target) == node.value:
+                return inner.value
         return None
 
+    def _local_shape(self, value: cst.BaseExpression) -> tuple[str, ...] | None:
+        """Of a tensor that a local name stands for."""
+        assigned = self._assigned_once(value)
+        return None if assigned is None else tensor_shape(assigned, self.scope, self.file.resolver)
+
     def _leaf(self, node: cst.Call, name: str, path: str) -> None:
-        bound = bind(self.analysis.table.rows(name)[0], node.args)
+        signature = SIGNATURES.get(name)
+        row = Row(name, "same", parse_signature(signature)) if signature else self.analysis.table.rows(name)[0]
+        bound = bind(row, node.args)
         if isinstance(bound, Refusal):
             self._unknown(node, f"{path}: {bound.reason}")
             return
@@ -225,8 +241,12 @@ class Values:
         kind = self.file.types.of(node)
         if isinstance(node, cst.Call):
             name = self.file.resolver.torch_name(node.func)
-            if name in _MAKERS or name in LEAVES or name in EMPTY:
+            qualified = name or self.file.resolver.qualified(node.func) or ""
+            if name in _MAKERS or qualified in LEAVES or qualified in EMPTY:
                 return True
+            if qualified == "copy.deepcopy" and node.args:
+                copied = node.args[0].value
+                return self._may_hold(self._assigned_once(copied) or copied)
         if kind.kind == "object" and kind.name:
             return self.analysis.symbols.is_module(kind.name)
         if kind.is_known or kind.kind in _NOT_MODULES:
@@ -244,7 +264,8 @@ class Values:
         return name.removeprefix(start) if name is not None and name.startswith(start) else None
 
     def _place(self, node: cst.CSTNode) -> str:
-        return f"{self.file.source.path}:{self.file.line(node)}"
+        # A call that was put together from parts of the tree stands where its function stands.
+        return f"{self.file.source.path}:{self.file.line(node.func if isinstance(node, cst.Call) else node)}"
 
     def _place_of(self, name: str) -> str:
         info = self.analysis.symbols.classes[name]
