@@ -98,6 +98,8 @@ def read_metadata(path: Path) -> dict[str, Parameter]:
     for key, value in storage.items():
         try:
             name, number = _piece_of(key)
+            if number in holders.get(name, ()):
+                raise ValueError("names a piece again")
             holders.setdefault(name, {})[number] = tuple(_holder(item) for item in value)
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(f"{path}: storage_data {key!r} is malformed ({error})") from error
