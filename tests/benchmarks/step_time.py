@@ -34,18 +34,21 @@ WARM_UP = 3
 """Eager and watched, recorded and compiled, first run of the graph."""
 
 
-def prepare(name: str, folder: Path) -> dict[str, Path]:
-    """The project with its steps in PyTorch, converted, and converted with the switch on."""
+def prepare(name: str, folder: Path, programs: Path) -> tuple[dict[str, Path], int]:
+    """The project with its steps in PyTorch, converted, and converted with the switches on; the number of these."""
     source = folder / "torch"
     shutil.copytree(PROJECTS[name], source)
-    shutil.copyfile(HERE / "step_programs" / f"{name}.py", source / "step_program.py")
+    shutil.copyfile(programs / f"{name}.py", source / "step_program.py")
     sides = {"torch": source, "eager": folder / "eager", "compiled": folder / "compiled"}
     for side in ("eager", "compiled"):
         report = convert(source, sides[side])
-    steps = [step for step in report.facts["execution"] if step["file"] == "step_program.py"]
-    path = sides["compiled"] / "step_program.py"
-    path.write_text(switched_on(path.read_text(encoding="utf-8"), [step["function_line"] for step in steps]))
-    return sides
+    switches = 0
+    for file in {step["file"] for step in report.facts["execution"]}:
+        steps = [step for step in report.facts["execution"] if step["file"] == file and step["function_line"]]
+        path = sides["compiled"] / file
+        path.write_text(switched_on(path.read_text(encoding="utf-8"), [step["function_line"] for step in steps]))
+        switches += len(steps)
+    return sides, switches
 
 
 class Worker:
@@ -73,10 +76,11 @@ class Worker:
         self.process.wait()
 
 
-def measure(name: str, size: str, cores: int, steps: int) -> dict[str, Any]:
+def measure(name: str, size: str, cores: int, steps: int, programs: Path = HERE / "step_programs") -> dict[str, Any]:
     """Seconds and MiB of each side, and ratios of steps taken in turn."""
     with tempfile.TemporaryDirectory() as folder:
-        workers = {side: Worker(path, size, cores) for side, path in prepare(name, Path(folder)).items()}
+        sides, switches = prepare(name, Path(folder), programs)
+        workers = {side: Worker(path, size, cores) for side, path in sides.items()}
         try:
             first = {side: sum(worker.step()["s"] for _ in range(WARM_UP)) for side, worker in workers.items()}
             rounds = [{side: worker.step() for side, worker in workers.items()} for _ in range(steps)]
@@ -87,8 +91,10 @@ def measure(name: str, size: str, cores: int, steps: int) -> dict[str, Any]:
         "project": name,
         "size": size,
         "cores": cores,
+        "switches": switches,
         "first_steps_s": first,
         "step_ms": {side: 1e3 * median(r[side]["s"] for r in rounds) for side in workers},
+        "cpu_ms": {side: 1e3 * median(r[side]["cpu_s"] for r in rounds) for side in workers},
         "of_torch": {side: median(r[side]["s"] / r["torch"]["s"] for r in rounds) for side in ("eager", "compiled")},
         "cpu_of_torch": {
             side: median(r[side]["cpu_s"] / r["torch"]["cpu_s"] for r in rounds) for side in ("eager", "compiled")

@@ -132,7 +132,7 @@ def test_steps_are_compiled_where_every_step_of_a_run_gives_the_same(repository:
     assert f"* `generate.py:{steps[0]['line']}` compiled\n" in notes
     stages = {stage.name: stage for stage in report.stages}
     assert stages["generation steps as graphs"].verdict is Verdict.FAIL
-    assert stages["generation steps as graphs"].detail == "1 of 5 generation steps are compiled"
+    assert stages["generation steps as graphs"].message == "1 of 5 generation steps are compiled"
     lines = {step["function_line"] for step in steps if step["mode"] == "compiled"}
     assert switched_on(text, lines) == text
 

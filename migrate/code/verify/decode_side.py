@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from migrate.code.verify.bounds import array, bound_of, distance, without_dropout
+from migrate.code.verify.bounds import array
+from migrate.code.verify.graph_comparison import DIFFER, GraphComparison, numbers
 from migrate.code.verify.programs import FAILED
 
 if TYPE_CHECKING:
@@ -67,31 +68,14 @@ class DecodeComparison:
 
     def _compare(self, place: Place, call: Any, args: Any, kwargs: Any) -> None:
         """Both results, and what both leave in the buffers; then the state is what it was."""
-        from mindspore import Parameter
-
         self.comparison.write({place: "started"})  # a compiler may end the process
-        state = call.read(args, kwargs)
-        tensors = [t for t in state.tensors if not (isinstance(t, Parameter) and t.requires_grad)]
-        kept, held = [t.copy() for t in tensors], state.held()
-
-        def taken(result: Any) -> list[Any]:
-            """The result and the state behind it, which is put back."""
-            leaves: list[Any] = []
-            self.module.flatten(result, leaves)
-            leaves = [leaf.copy() for leaf in [*leaves, *tensors, *state.held()] if leaf is not None]
-            for tensor, value in zip(tensors, kept, strict=True):
-                tensor.copy_(value)
-            for (owner, name), value in zip(state.buffers, held, strict=True):
-                owner[name] = value
-            return leaves
-
-        with without_dropout():
-            want = taken(call.function(*args, **kwargs))
-            have = taken(call(*args, **kwargs))
+        sides = _Sides(call)
+        compared = GraphComparison(sides.compiled, call.read, sides.eager, call, 1)
+        different = compared.difference((), args, kwargs)
         if call.refused is not None:
             reason = self.comparison.relative(call.refused)
             self.comparison.judge(place, f"{FAILED}: {reason}" if call.failed else reason)
-        elif different := _difference(want, have):
+        elif different or (different := sides.other_tokens()):
             self.comparison.judge(place, different)
         else:
             count = self.counts[place] = self.counts.get(place, 0) + 1
@@ -102,21 +86,35 @@ class DecodeComparison:
                 self.comparison.judge(place, None)
 
 
-def _difference(want: list[Any], have: list[Any]) -> str | None:
-    """Logits within the bound and with the same choice; tokens and other whole numbers are the same."""
-    if len(want) != len(have):
-        return f"compiled and eager differ: {len(have)} results, not {len(want)}"
-    for number, (a, b) in enumerate(zip(want, have, strict=True)):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return f"compiled and eager differ: result {number} is {b.dtype}{b.shape}, not {a.dtype}{a.shape}"
-        x, y = array(a), array(b)
-        if not a.is_floating_point():
-            if not np.array_equal(x, y):
-                return f"compiled and eager differ: result {number} in {int((x != y).sum())} whole numbers"
-            continue
-        off, size = distance(x, y), float(np.linalg.norm(x.ravel()))
-        if not off <= bound_of(a) * size + 1e-12:
-            return f"compiled and eager differ: result {number} by {off:.2g} (norm {size:.2g})"
-        if x.ndim and x.size and not np.array_equal(x.argmax(-1), y.argmax(-1)):
-            return f"compiled and eager differ: result {number} chooses another token"
-    return None
+class _Sides:
+    """One call, eagerly and as a graph, and the tokens that follow from its results."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self._tokens: dict[str, list[np.ndarray]] = {}
+
+    def eager(self, parameters: Any, args: Any, kwargs: Any) -> Any:
+        return self._taken("eager", self.call.function(*args, **kwargs))
+
+    def compiled(self, parameters: Any, args: Any, kwargs: Any) -> Any:
+        return self._taken("compiled", self.call(*args, **kwargs))
+
+    def _taken(self, side: str, result: Any) -> Any:
+        self._tokens[side] = [_chosen(value) for value in numbers(result) if hasattr(value, "asnumpy")]
+        return result, ()
+
+    def other_tokens(self) -> str | None:
+        """Where the likeliest token, or a whole number of the result, is another one."""
+        pairs = zip(self._tokens["eager"], self._tokens["compiled"], strict=True)
+        for number, (a, b) in enumerate(pairs):
+            if not np.array_equal(a, b):
+                return f"{DIFFER}: result {number} chooses another token"
+        return None
+
+
+def _chosen(tensor: Any) -> np.ndarray:
+    """The likeliest of the last axis, whole numbers as they are, nothing of a single figure."""
+    values = array(tensor)
+    if not tensor.is_floating_point():
+        return values
+    return np.asarray(values.argmax(-1)) if values.ndim and values.size else np.empty(0)

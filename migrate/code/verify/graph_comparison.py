@@ -73,7 +73,7 @@ class GraphComparison:
 
     def _compared(self, want: Any, have: Any, names: list[str]) -> str | None:
         pairs: list[tuple[str, Any, Any, float]] = []
-        results = [list(_numbers(side[0])) for side in (want, have)]
+        results = [list(numbers(side[0])) for side in (want, have)]
         if len(results[0]) != len(results[1]):
             return f"{DIFFER}: {len(results[0])} and {len(results[1])} results"
         for number, (a, b) in enumerate(zip(*results, strict=True)):
@@ -140,19 +140,19 @@ class _Kept:
         return list(now)
 
 
-def _numbers(value: Any) -> Iterator[Any]:
+def numbers(value: Any) -> Iterator[Any]:
     """Tensors, arrays and numbers inside of a result."""
     if hasattr(value, "asnumpy") or isinstance(value, np.ndarray | int | float | complex):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _numbers(item)
+            yield from numbers(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _numbers(item)
+            yield from numbers(item)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from _numbers(getattr(value, field.name))
+            yield from numbers(getattr(value, field.name))
 
 
 def _values(value: Any) -> tuple[np.ndarray, float]:
