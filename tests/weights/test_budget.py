@@ -36,7 +36,7 @@ used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesi
 resource.setrlimit(resource.RLIMIT_AS, (used + budget + margin,) * 2)
 
 def convert_with(dtype, change):
-    \"\"\"All matrices changed, in the engine alone; where two have one shape, they become transposed experts.\"\"\"
+    \"\"\"All matrices changed, in the engine alone.\"\"\"
     whole = {e.name: Stored("s", e.name, e.dtype, Arrangement.of(e.name, e.shape)) for e in entries}
     tensors = tuple(SourceTensor(whole[e.name], e.path, e.offset) for e in entries)
     shapes = {e.name: e.shape for e in entries}
@@ -50,7 +50,8 @@ def convert_with(dtype, change):
     return done.bytes_written == made.bytes_minimum
 
 def turned(group):
-    return concat(1, [part.transpose() for part in group]) if len(group[0].shape) == 2 else concat(0, group)
+    square = len(group[0].shape) == 2 and group[0].shape[0] == group[0].shape[1]
+    return concat(1, [part.transpose() for part in group]) if square else concat(0, group)
 
 options = {"memory_budget": budget, "threads": 2, "force": True}
 results = [convert(source, out, layout=ParallelLayout(tp=2), **options).exit_code]

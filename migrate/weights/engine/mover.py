@@ -23,6 +23,7 @@ from migrate.weights.engine.strided import WORDS, move, view
 from migrate.weights.engine.tiles import Tile, tiles
 
 KERNEL_CHUNK = 16 << 20  # bytes per copy_file_range call, so that progress moves
+ALIGNMENT = 64  # of parts of a buffer
 SOFT = 8 << 20  # larger buffers gain nothing
 # What copy_file_range answers where it cannot serve; any other error is a real one.
 NOT_SERVED = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
@@ -99,21 +100,27 @@ class Mover:
         return self.plan.targets[int(self.plan.copies.target[row])].name
 
     def cost(self, items: Sequence[Item], alone: bool) -> int:
-        """Bytes of buffers that a tile needs."""
-        total = 0
+        """Bytes of memory that a tile needs."""
+        buffers, decoded = self._needs(items, alone)
+        return buffers + decoded
+
+    def _needs(self, items: Sequence[Item], alone: bool) -> tuple[int, int]:
+        """Bytes of buffers, and of what decoders take."""
+        buffers = decoded = 0
         for span in spans([item.source for item in items]):
             decoder = self.plan.sources[span.tensor].decoder
             if decoder is not None:
                 row = self._row(span.tensor)
-                total += decoder.row_bytes * (-(-span.stop // row) - span.start // row)
+                decoded += decoder.row_bytes * (-(-span.stop // row) - span.start // row)
             else:
                 used = min(span.size, sum(items[number].volume for number in span.members))
                 size = self._read_sizes[span.tensor]
-                total += (span.size if 2 * used >= span.size else used) * size
+                buffers += ALIGNMENT + (span.size if 2 * used >= span.size else used) * size
         for span in spans([item.target for item in items]):
             volume = sum(items[number].volume for number in span.members)
-            total += (span.size if alone else min(span.size, volume)) * self._write_sizes[span.tensor]
-        return total
+            taken = (span.size if alone else min(span.size, volume)) * self._write_sizes[span.tensor]
+            buffers += taken + ALIGNMENT * len(span.members)
+        return buffers, decoded
 
     def _row(self, source: int) -> int:
         tensor = self.plan.sources[source]
@@ -137,7 +144,8 @@ class Mover:
                 done = kernel_copy(reader, writer, min(left, KERNEL_CHUNK), read_at, write_at)
                 kind = "copy_file_range"
                 if not done:
-                    self._used, kind = 0, "contiguous"
+                    kind = "contiguous"
+                    self._reserve(min(left, self.soft))
                     buffer = self._take(min(left, self.soft)).data
                     done = len(buffer)
                     read_into(reader, buffer, read_at)
@@ -148,7 +156,7 @@ class Mover:
     # Everything else
 
     def _tile(self, tile: Tile) -> None:
-        self._used = 0
+        self._reserve(self._needs(tile.items, tile.alone)[0])
         pieces = self._read([item.source for item in tile.items])
         for span in spans([item.target for item in tile.items]):
             members = [(tile.items[number], pieces[number]) for number in span.members]
@@ -188,11 +196,13 @@ class Mover:
         """Reads only the elements of a side, run by run, into a buffer without gaps."""
         size = self._read_sizes[side.tensor]
         buffer = self._take(side.volume * size)
-        at = 0
         order = sorted(range(len(side.extent)), key=lambda axis: -side.steps[axis])
-        for start, count in _stretches(side, order):
-            self._fill(side.tensor, buffer[at : at + count * size], start)
-            at += count * size
+        base, rest = self.places.source_offsets[side.tensor], buffer.data
+        with self.files.use(self.places.source_paths[side.tensor]) as fd:
+            for start, count in _stretches(side, order):
+                read_into(fd, rest[: count * size], base + start * size)
+                rest = rest[count * size :]
+        self.counts.read += len(buffer)
         packed = buffer.view(WORDS[size]).reshape([side.extent[axis] for axis in order])
         return packed.transpose(np.argsort(order)) if order else packed
 
@@ -215,10 +225,11 @@ class Mover:
             side = item.target
             buffer = self._take(side.volume * size)
             kind = self._put(buffer.view(WORDS[size]).reshape(side.extent), values, item)
-            at = 0
-            for start, count in _stretches(side, range(len(side.extent))):
-                self._flush(span.tensor, buffer[at : at + count * size], start)
-                at += count * size
+            base, rest = self.places.target_offsets[side.tensor], buffer.data
+            with self.files.use(self.places.target_paths[side.tensor], writing=True) as fd:
+                for start, count in _stretches(side, range(len(side.extent))):
+                    write_all(fd, rest[: count * size], base + start * size)
+                    rest = rest[count * size :]
             self._count(kind, 0, buffer.size)
 
     def _put(self, target: npt.NDArray[Any], values: npt.NDArray[Any], item: Item) -> str:
@@ -234,17 +245,17 @@ class Mover:
 
     # Bytes
 
+    def _reserve(self, nbytes: int) -> None:
+        """Makes the thread's buffer large enough for what will be taken of it."""
+        self._used = 0
+        if nbytes > len(self._arena):
+            self._arena = np.empty(0, np.uint8)  # first give back, then take
+            self._arena = np.empty(nbytes, np.uint8)
+
     def _take(self, nbytes: int) -> Buffer:
         """A part of the thread's buffer; it holds until the next tile."""
-        start = -(-self._used // 64) * 64
-        if start + nbytes > len(self._arena):
-            if not self._used:
-                self._arena = np.empty(0, np.uint8)  # first give back, then take
-                self._arena = np.empty(max(nbytes, self.soft), np.uint8)
-                start = 0
-            else:
-                return np.empty(nbytes, np.uint8)
-        self._used = start + nbytes
+        start = self._used
+        self._used = start + -(-nbytes // ALIGNMENT) * ALIGNMENT
         return self._arena[start : start + nbytes]
 
     def _fill(self, source: int, buffer: Buffer, element: int) -> None:

@@ -42,10 +42,11 @@ def tiles(items: Items, cost: Cost, *, soft: int, hard: int, row: Callable[[int]
         return
     length = _common_axis(items)
     if length is not None:
-        count = max(1, length * soft // total)
-        step = _aligned(items, count, row)
         alone = _rows_apart(items)
-        if cost([_along(item, 0, min(step, length)) for item in items], alone) <= hard:
+        step = _aligned(items, max(1, length * soft // total), row)
+        while (smaller := _aligned(items, max(1, step // 2), row)) < step and _first(items, step, cost, alone) > hard:
+            step = smaller
+        if _first(items, step, cost, alone) <= hard:
             for first in range(0, length, step):
                 part = tuple(_along(item, first, min(step, length - first)) for item in items)
                 yield Tile(part, alone)
@@ -102,6 +103,11 @@ def _along(item: Item, first: int, count: int) -> Item:
     axis = item.target.widest
     assert axis is not None
     return item.taken(axis, first, count)
+
+
+def _first(items: Items, step: int, cost: Cost, alone: bool) -> int:
+    """What the first `step` indices cost."""
+    return cost([_along(item, 0, min(step, item.target.extent[item.target.widest or 0])) for item in items], alone)
 
 
 def _aligned(items: Items, count: int, row: Callable[[int], int]) -> int:
