@@ -146,7 +146,7 @@ def _run(
             {"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONDONTWRITEBYTECODE": "1"},
         )
         if not result.is_file():
-            raise UserError(f"{program.script}: ends before a training step: {ended.reason()}")
+            raise UserError(f"{program.script}: ends before a step: {ended.reason()}")
         records = json.loads(result.read_text(encoding="utf-8"))
     found: dict[tuple[str, int], str | None] = {}
     for file, line, reason in records:
