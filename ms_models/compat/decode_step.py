@@ -8,6 +8,7 @@ sequence that grows has none. Tensors that the model writes into are results of 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
 import zlib
@@ -15,14 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
-from mindspore import Parameter, Tensor
+from mindspore import Parameter, Tensor, ops
 from mindspore.graph import jit_trace
 from mindspore.graph.api import _pynative_executor
 
 from .compiled_step import LIMIT, flatten, rebuild
 from .step_effects import Unrecordable, effects
 from .step_graph import RecordedGraph
-from .step_record import recorded_part, recording
+from .step_record import own_names, recorded_part, recording
 from .step_state import StepState, Walk
 from .step_watch import watching
 
@@ -50,8 +51,15 @@ def decode_step(model: Callable[..., Any], compiled: bool = False) -> Callable[.
     return _steps[key]
 
 
+def is_recorded() -> bool:
+    """Whether the operations of this moment get gradients."""
+    return bool(_pynative_executor.grad_flag() and _pynative_executor.enable_grad())
+
+
 class CompiledCall:
     """A function without gradient, compiled for each key of its state and arguments."""
+
+    what = "the generation step"
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -70,8 +78,7 @@ class CompiledCall:
         self._said: set[str] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        recorded = _pynative_executor.grad_flag() and _pynative_executor.enable_grad()
-        if self.refused is not None or recorded or jit_trace._using_trace:
+        if self.refused is not None or not self.is_its_call() or jit_trace._using_trace:
             return self.function(*args, **kwargs)
         state = self.read(args, kwargs)
         key, last = tuple(state.key), self._last
@@ -97,6 +104,10 @@ class CompiledCall:
                 self._refuse(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
                 return self.function(*args, **kwargs)
         return graph(state)
+
+    def is_its_call(self) -> bool:
+        """Whether a call at this moment may be a graph."""
+        return not is_recorded()
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Walk:
         """The state at this moment, with the arguments by name."""
@@ -146,7 +157,7 @@ class CompiledCall:
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            warnings.warn(f"the generation step {self.place()}: {text}", stacklevel=4)
+            warnings.warn(f"{self.what} {self.place()}: {text}", stacklevel=4)
 
 
 class _Graph:
@@ -181,18 +192,20 @@ class _Graph:
             return tuple(leaves) if len(leaves) > 1 else leaves[0]
 
         self._run = RecordedGraph(recorded)
+        self._is_compiled = False
 
     def __call__(self, state: Walk) -> Any:
         tensors = state.tensors
-        with recording():
+        with recording(), contextlib.nullcontext() if self._is_compiled else own_names(tensors):
             found = self._run(*tensors)
+        self._is_compiled = True
         leaves = iter(found if isinstance(found, tuple) else (found,))
         results = [next(leaves) for _ in self._inputs]
         for number in self._replaced:
             place, name = state.buffers[number]
-            place[name] = next(leaves)
+            place[name] = ops.stop_gradient(next(leaves))
         for number in self._written:
-            tensors[number].copy_(next(leaves))
+            tensors[number].copy_(ops.stop_gradient(next(leaves)))
         return rebuild(
             self._structure, iter([r if n is None else tensors[n] for n, r in zip(self._inputs, results, strict=True)])
         )
