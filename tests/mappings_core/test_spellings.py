@@ -97,6 +97,17 @@ def test_fused_experts_are_those_in_the_memory_of_transformers(name: str, tmp_pa
         assert np.array_equal(values, atoms[key]), key
 
 
+@pytest.mark.parametrize("name", [name for name, family in families().items() if "hf_fused" in family.spellings])
+def test_older_fused_experts_are_transposed(name: str) -> None:
+    config = model_config(name)
+    _, new = packed(name, config, "hf_fused")
+    _, old = packed(name, config, "hf_fused_transposed")
+    assert set(new) == set(old)
+    fused = [key for key in new if key.endswith((".experts.gate_up_proj", ".experts.down_proj"))]
+    assert fused and all(np.array_equal(old[key], new[key].swapaxes(1, 2)) for key in fused)
+    assert all(np.array_equal(old[key], new[key]) for key in set(new) - set(fused))
+
+
 def test_experts_of_gpt_oss_are_what_it_computes_with() -> None:
     import torch
     from transformers import GptOssConfig
@@ -266,7 +277,7 @@ def test_a_tensor_of_which_parts_are_held_is_refused() -> None:
 
 
 def test_unknown_spelling_is_refused() -> None:
-    with pytest.raises(UserError, match=r"no spelling 'megatron' \(known: hf, hf_fused, mindformers"):
+    with pytest.raises(UserError, match=r"no spelling 'megatron' \(known: hf, hf_fused, hf_fused_transposed, mindformers"):
         load_family("qwen3_moe").spelling(model_config("qwen3_moe"), "megatron")
 
 
