@@ -127,6 +127,16 @@ CODES = {
         "The numbers are equal, but a run from one checkpoint computes in another type than from the other.",
         "Nothing to do if the change of type was meant.",
     ),
+    "W023": Code(
+        Severity.NOTE,
+        "The output has no place for optimizer state and counters, or was asked to leave them out.",
+        "Use reshard, or a container that holds them, to go on with the training.",
+    ),
+    "W024": Code(
+        Severity.NOTE,
+        "config.json describes what is written: a quantisation that was undone, another dtype.",
+        "Nothing to do.",
+    ),
 }  # fmt: skip
 
 

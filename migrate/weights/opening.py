@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mappings.errors import UserError
 from mappings.families import Family, load_family
+from mappings.formats.conversion_manifest import ConversionManifest
 from mappings.formats.hf_directory import read_config
 from mappings.formats.iteration import METADATA, TRACKER
 from mappings.formats.manifest import NAME as MANIFEST
@@ -15,6 +16,8 @@ from migrate.weights.containers import ckpt, hf, iteration, mindspore, sharded, 
 from migrate.weights.tensors import Checkpoint
 
 CONTAINERS = ("hf", "sharded", "mindspore", "strategy", "iteration", "ckpt")
+OWN_NAMES = ("hf", "sharded")
+"""Those whose directories say family and spelling themselves."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Hints:
     """Directory with the `config.json`, for containers that have none."""
     key: str | None = None
     """Where in pickled weights the state dict is."""
+    spelling: str | None = None
+    """Of the names, where they fit several spellings."""
     strategy: Path | None = None
     """Strategy file or folder of `rank_N` folders."""
 
@@ -40,28 +45,45 @@ def open_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
         UserError: nothing is there that any container reads, or it is malformed.
     """
     hints = hints or Hints()
+    manifest = ConversionManifest.read(home_of(path))
     kind = hints.container or kind_of(path)
+    if manifest is not None and manifest.container == kind not in OWN_NAMES:
+        hints = replace(hints, spelling=hints.spelling or manifest.spelling)
+    checkpoint = _read(path, kind, hints)
+    if manifest is None or manifest.container != kind:
+        return checkpoint
+    return replace(checkpoint, extra={"record": manifest.source, **checkpoint.extra})
+
+
+def home_of(path: Path) -> Path:
+    """The directory in which the small files of a checkpoint lie."""
+    return path if path.is_dir() else path.parent
+
+
+def _read(path: Path, kind: str, hints: Hints) -> Checkpoint:
     family: Family | None = load_family(hints.family) if hints.family else None
     config = read_config(hints.config) if hints.config else None
-    if kind in ("hf", "sharded") and (family or config):
+    if kind in OWN_NAMES and (family or config):
         raise UserError(f"{path}: a {kind} directory has its own config.json, which says the family")
     if kind != "hf" and hints.key:
         raise UserError(f"{path}: --key is for pickled weights")
     if kind != "strategy" and hints.strategy:
         raise UserError(f"{path}: --strategy is for rank_N folders")
+    if kind in OWN_NAMES and hints.spelling:
+        raise UserError(f"{path}: a {kind} directory has the spelling of its names")
     match kind:
         case "hf":
             return hf.read(path, hints.key)
         case "sharded":
             return sharded.read(path)
         case "mindspore":
-            return mindspore.read(path, family, config)
+            return mindspore.read(path, family, config, hints.spelling)
         case "strategy":
-            return strategy.read(path, family, config, strategy=hints.strategy)
+            return strategy.read(path, family, config, hints.spelling, strategy=hints.strategy)
         case "iteration":
-            return iteration.read(path, family, config)
+            return iteration.read(path, family, config, hints.spelling)
         case "ckpt":
-            return ckpt.read(path, family, config)
+            return ckpt.read(path, family, config, hints.spelling)
     raise UserError(f"no container {kind!r}; known are {', '.join(CONTAINERS)}")
 
 

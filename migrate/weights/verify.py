@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from mappings.families.atoms import Atom, Spelled
+from mappings.formats.conversion_manifest import NAME as CONVERSION
+from mappings.formats.conversion_manifest import ConversionManifest
 from mappings.formats.manifest import NAME, Manifest, hash_file, optimizer_file
 from mappings.formats.safetensors import DTYPE_BITS, SafetensorsError
 from mappings.rank_cuts import RankCuts
@@ -23,7 +25,7 @@ from migrate.weights.codes import finding
 from migrate.weights.containers import sharded
 from migrate.weights.containers.states import split_state, state_atom
 from migrate.weights.conversion import DEFAULT_MEMORY_BUDGET, compare_replicas
-from migrate.weights.opening import Hints, open_checkpoint
+from migrate.weights.opening import Hints, home_of, open_checkpoint
 from migrate.weights.side_files import side_files
 from migrate.weights.slow_path import Atoms, Bytes, gathered, rank_tensor, stored
 from migrate.weights.tensors import Checkpoint, SourceTensor
@@ -53,7 +55,7 @@ def verify(
         UserError: there is no such checkpoint, or the source is malformed.
     """
     report = Report("weights verify", str(path))
-    if (path / NAME).exists() and not _is_whole(report, path, track):
+    if not _is_whole(report, home_of(path), track):
         report.stages.append(Stage("headers", Verdict.SKIPPED, "files are missing"))
         return report
     try:
@@ -76,17 +78,24 @@ def verify(
     if source is None:
         report.stages.append(Stage("source", Verdict.SKIPPED, "no source was given"))
         return report
-    _against(report, checkpoint, open_checkpoint(source, source_hints), cast, track)
+    original = open_checkpoint(source, source_hints)
+    _against(report, checkpoint, original, cast, track, (home_of(path), home_of(source)))
     return report
 
 
-def _is_whole(report: Report, directory: Path, track: Tracker) -> bool:
-    """Files against the manifest; whether none is missing."""
-    manifest = Manifest.read(directory)
+def _is_whole(report: Report, home: Path, track: Tracker) -> bool:
+    """Files against the manifest, if there is one; whether none is missing."""
+    conversion = ConversionManifest.read(home)
+    if (home / NAME).exists():
+        own, records = NAME, Manifest.read(home).files
+    elif conversion is not None:
+        own, records = CONVERSION, dict(conversion.files)
+    else:
+        return True
     problems = []
-    with track("hashing", sum(record.bytes for record in manifest.files.values())) as advance:
-        for name, record in sorted(manifest.files.items()):
-            file = directory / name
+    with track("hashing", sum(record.bytes for record in records.values())) as advance:
+        for name, record in sorted(records.items()):
+            file = home / name
             if not file.is_file():
                 problems.append(finding("W010", "missing", file=name))
             elif (found := hash_file(file)).bytes != record.bytes:
@@ -94,19 +103,21 @@ def _is_whole(report: Report, directory: Path, track: Tracker) -> bool:
             elif found != record:
                 problems.append(finding("W011", "SHA-256 differs from the manifest", file=name))
             advance(record.bytes)
-    _add(report, "digests", problems, f"{len(manifest.files)} files against their SHA-256", len(manifest.files))
-    known = {*manifest.files, NAME}
-    strangers = sorted(file.name for file in directory.iterdir() if file.is_file() and file.name not in known)
-    report.findings += [finding("W016", "not in the manifest", file=name) for name in strangers]
+    _add(report, "digests", problems, f"{len(records)} files against their SHA-256", len(records))
+    known = {*records, own}
+    held = (file.relative_to(home).as_posix() for file in home.rglob("*") if file.is_file())
+    report.findings += [finding("W016", "not in the manifest", file=name) for name in sorted(held) if name not in known]
     return all(found.code != "W010" for found in problems)
 
 
-def _against(report: Report, checkpoint: Checkpoint, source: Checkpoint, cast: bool, track: Tracker) -> None:
+def _against(
+    report: Report, checkpoint: Checkpoint, source: Checkpoint, cast: bool, track: Tracker, homes: tuple[Path, Path]
+) -> None:
     problems = [found for found in source.findings if found.severity is Severity.ERROR]
     if problems:
         _add(report, "source", problems, f"{source.directory} is no valid source", None)
         return
-    _side_files(report, checkpoint.directory, source.directory)
+    _side_files(report, *homes)
     atoms = Atoms(source)
     derive = _Derivation(checkpoint, atoms).expected
     differing = _names(checkpoint, source)

@@ -32,11 +32,6 @@ def staging_name(step: int) -> str:
     return f".{step_name(step)}.tmp"
 
 
-def random_file(rank: int) -> str:
-    """Name of a rank's random state within a checkpoint."""
-    return f"random-rank{rank:05d}.json"
-
-
 def complete_checkpoints(run: Path) -> list[tuple[int, Path]]:
     """(step, directory) of every complete checkpoint of a run, ascending."""
     found = []
