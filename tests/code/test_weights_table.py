@@ -136,6 +136,29 @@ class Parts(layers.Module):
         self.split = layers.Sequential(Rearrange("b n -> n b"), layers.Linear(dim, dim))
 
 
+class Grown(layers.Module):
+    def __init__(self, dim, decoder=False, wide=False):
+        super().__init__()
+        self.layer = layers.ModuleList()
+        self.layer.append(layers.Linear(dim, dim))
+        if decoder:
+            self.layer.append(layers.LayerNorm(dim))
+        else:
+            self.layer.append(layers.Linear(dim, 1))
+            self.layer.append(layers.PReLU(dim))
+        if wide:
+            self.layer.append(layers.Linear(dim, 2))
+        self.layer.append(layers.Linear(3, dim))
+        if wide:
+            self.again = layers.Linear(1, 1)
+        else:
+            self.again = layers.Linear(2, 2)
+        self.again = layers.Linear(3, 3)
+        if decoder:
+            self.more = layers.ModuleList([layers.Linear(1, 1)])
+            self.more.append(layers.Linear(1, 2))
+
+
 class Opaque(layers.Module):
     def __init__(self, make, names):
         super().__init__()
@@ -210,6 +233,12 @@ def test_conditions_and_helper_methods(tmp_path: Path, arguments: tuple[int, int
 )
 def test_modules_of_libraries_and_chosen_classes(tmp_path: Path, arguments: dict[str, Any]) -> None:
     assert expected(table_of(tmp_path), "net.Parts", arguments) == built("Parts", **arguments)
+
+
+@pytest.mark.parametrize(("decoder", "wide"), [(False, False), (False, True), (True, False), (True, True)])
+def test_lists_that_grow_under_conditions(tmp_path: Path, decoder: bool, wide: bool) -> None:
+    arguments = {"dim": 4, "decoder": decoder, "wide": wide}
+    assert expected(table_of(tmp_path), "net.Grown", arguments) == built("Grown", **arguments)
 
 
 def test_what_a_table_says_beyond_shapes(tmp_path: Path) -> None:

@@ -175,7 +175,8 @@ class Reader(Values):
         count = range_count(node.iter, self.scope)
         for name, call in appended:
             assert isinstance(call, cst.Call)
-            if count is None or self.lists[name] != 0 or len(appended) > 1:
+            growing = self.lists[name]
+            if count is None or growing is None or growing.lengths != {(): 0} or len(appended) > 1:
                 self._unknown(call, f"{code_of(call)} in a loop whose names are not known")
             else:
                 self._repeated(call.args[0].value, f"{self.prefix}{name}.", count, node.target)
@@ -269,12 +270,16 @@ class Reader(Values):
         if owner == "" and method in _REGISTER:
             self._register(node, method)
         elif owner in self.lists and method in _GROW:
-            length = self.lists[owner]
-            if method == "append" and length is not None and not self.when:
-                self._module(node.args[0].value, f"{self.prefix}{owner}.{length}", None)
-                self.lists[owner] = length + 1
+            growing = self.lists[owner]
+            places = growing.append(self.when) if method == "append" and growing is not None else None
+            if places is not None:
+                before = self.when
+                for self.when, place in places:
+                    self._module(node.args[0].value, f"{self.prefix}{owner}.{place}", None)
+                self.when = before
             else:
                 self._unknown(node, f"{code_of(node)}: its place in the list is not known")
+                self.lists[owner] = None
 
     def _base(self, node: cst.Call, owner: cst.BaseExpression) -> None:
         lineage = self.analysis.symbols.lineage(self.class_name)

@@ -17,12 +17,18 @@ class Contents:
     unknown: list[NotKnown] = field(default_factory=list)
 
     def add(self, tensor: Tensor) -> None:
-        """Adds a tensor; a name that is there already was assigned on another branch, or again."""
-        place = next((n for n, known in enumerate(self.tensors) if known.name == tensor.name), None)
+        """Adds a tensor; one of the same name was assigned before, or on a branch that excludes this one."""
+        same = (
+            place
+            for place, known in enumerate(self.tensors)
+            if known.name == tensor.name and not set(known.when) & set(map(opposite, tensor.when))
+        )
+        place = next(same, None)
         if place is None:
             self.tensors.append(tensor)
         elif not tensor.when:
-            self.tensors[place] = tensor
+            others = [known for known in self.tensors[place:] if known.name != tensor.name]
+            self.tensors[place:] = [tensor, *others]
         else:
             old = self.tensors[place]
             shape = old.shape if old.shape == tensor.shape else None
@@ -36,3 +42,9 @@ class Contents:
     def not_known(self, source: str, what: str) -> None:
         """Says what cannot be read at a place (`file:line`)."""
         self.unknown.append(NotKnown(source, what))
+
+
+def opposite(condition: str) -> str:
+    """`not (c)` of `c`, and the other way round."""
+    negated = condition.startswith("not (") and condition.endswith(")")
+    return condition.removeprefix("not (")[:-1] if negated else f"not ({condition})"

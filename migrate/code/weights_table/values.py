@@ -16,6 +16,7 @@ from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 from migrate.code.weights_table.contents import Contents
 from migrate.code.weights_table.dtypes import DEFAULT, given_dtype, tensor_dtype
+from migrate.code.weights_table.growing import Growing
 from migrate.code.weights_table.leaves import EMPTY, LEAVES, SIGNATURES, Leaf
 from migrate.code.weights_table.symbolic import Scope, UnknownError, text, truth
 from migrate.code.weights_table.tensors import tensor_shape
@@ -47,8 +48,8 @@ class Values:
         """Number of the conditions under which it is called at all."""
         self.read: set[str] = set()
         """Methods of the object that have been read."""
-        self.lists: dict[str, int | None] = {}
-        """Lists of modules under construction with their lengths so far."""
+        self.lists: dict[str, Growing | None] = {}
+        """Lists of modules under construction; None: how long it is cannot be told."""
 
     def read_class(self, name: str, args: Sequence[cst.Arg] | None, outer: Scope) -> None:
         """Everything that objects of a class of the repository hold (`constructor.Reader`)."""
@@ -174,7 +175,7 @@ class Values:
                 break
             self._module(item.value, f"{path}.{place}", None)
         if attribute is not None:
-            self.lists[attribute] = len(items)
+            self.lists[attribute] = Growing(self.when, {(): len(items)})
 
     def _comprehension(self, node: cst.Call, value: cst.BaseExpression, path: str) -> None:
         if isinstance(value, cst.ListComp | cst.GeneratorExp) and not value.for_in.ifs:
