@@ -8,11 +8,14 @@ of repeated elements is a sum along a short axis, which takes ten times as long 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore as ms
 from mindspore import Tensor, ops
+
+from .step_reductions import broadcast_by, reduction_by, softmax_by
 
 PIECES = 8
 """Longest axis that is taken apart for one of its positions."""
@@ -32,6 +35,12 @@ def cpu_spelling() -> Iterator[None]:
         (Tensor, "repeat_interleave", _repeat_interleave_by),
         (Tensor, "expand", _expand_by),
         (Tensor, "__getitem__", _get_item_by),
+        (Tensor, "__pow__", _power_by),
+        (Tensor, "__truediv__", lambda original: broadcast_by(_division_by(original))),
+        *((Tensor, f"__{name}__", broadcast_by) for name in ("add", "sub", "mul")),
+        *((owner, name, reduction_by) for owner in (ops, Tensor) for name in ("sum", "mean")),
+        *((owner, "pow", _power_by) for owner in (ops, Tensor)),
+        (ops, "softmax", softmax_by),
     ]
     originals = [(owner, name, vars(owner).get(name)) for owner, name, _ in places]
     for owner, name, made in places:
@@ -87,6 +96,25 @@ def _expand_by(original: Callable[..., Any]) -> Callable[..., Any]:
         return ops.concat([input] * shape[axis], axis)
 
     return expand
+
+
+def _power_by(original: Callable[..., Any]) -> Callable[..., Any]:
+    def power(input: Any, exponent: Any) -> Any:
+        is_square = isinstance(input, Tensor) and input.is_floating_point() and type(exponent) in (int, float)
+        return input * input if is_square and exponent == 2 else original(input, exponent)
+
+    return power
+
+
+def _division_by(original: Callable[..., Any]) -> Callable[..., Any]:
+    def division(input: Any, divisor: Any) -> Any:
+        if isinstance(input, Tensor) and input.is_floating_point() and type(divisor) in (int, float) and divisor:
+            fraction, exponent = math.frexp(divisor)
+            if abs(fraction) == 0.5 and abs(exponent) < 14:  # its reciprocal is exact in every type
+                return input * (1 / divisor)
+        return original(input, divisor)
+
+    return division
 
 
 def _get_item_by(original: Callable[..., Any]) -> Callable[..., Any]:

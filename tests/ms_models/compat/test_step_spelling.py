@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, ops
 
-from ms_models.compat import step_spelling
+from ms_models.compat import step_reductions, step_spelling
 from ms_models.compat.attention import scaled_dot_product_attention
 from ms_models.compat.backward import Gradient
 from ms_models.compat.products import linear
@@ -115,6 +115,41 @@ def test_attention_by_masks() -> None:
     q, k, v = (parameter(2, 2, 4, 3) for _ in range(3))
     assert not attended(q, k, v)[1].asnumpy()[:, :, 2].any()
     same_in_a_graph(attended, q, k, v, rtol=1e-5)
+
+
+def test_reductions_and_what_is_broadcast() -> None:
+    def reduced(x: Tensor, w: Tensor, r: Tensor) -> list[Tensor]:
+        means = [ops.mean(x, -1, True), x.mean(-1), x.mean(axis=2, keep_dims=True), x.mean(), ops.mean(x, 1)]
+        sums = [x.sum(), ops.sum(x), x.sum(-1), x.sum((0, 1)), ops.sum(x, -1, keepdim=True), w.sum(), (x * x)[0].sum()]
+        rows = [x * w, w * x, x + w, x - w, w - x, x / r, r * x, x - r, x * x, x + r[0], x * 2.0, 1.0 - x]
+        powers = [x**2, x.pow(2), ops.pow(x, 2.0), x**3, x / 8.0, x / 3.0, x / 0.25]
+        return [*means, *sums, *rows, *powers, ops.softmax(x, -1), ops.softmax(x, 1)]
+
+    same_in_a_graph(reduced, parameter(2, 3, 5), parameter(5), ms.Parameter(numbers(2, 3, 1).abs() + 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "other", "is_cut"),
+    [
+        ((2, 3, 5), (5,), True),
+        ((2, 3, 5), (2, 3, 1), True),
+        ((2, 3, 5), (3, 5), False),
+        ((2, 3, 5), (3, 1), False),
+        ((3, 5), (5,), False),  # two axes already
+        ((2, 5000, 5), (5,), False),  # its gradient would be less exact
+    ],
+)
+def test_which_operands(shape: tuple[int, ...], other: tuple[int, ...], is_cut: bool) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def operator(a: Tensor, b: Tensor) -> Tensor:
+        seen.append(a.shape)
+        return a * b
+
+    a, b = numbers(*shape), numbers(*other)
+    result = step_reductions.broadcast_by(operator)(a, b)
+    assert (seen != [shape]) is is_cut
+    np.testing.assert_array_equal(result.asnumpy(), (a * b).asnumpy())
 
 
 def test_everything_is_put_back() -> None:
