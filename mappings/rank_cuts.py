@@ -45,7 +45,12 @@ class RankCuts:
         self._stages = stages_of_layers(family.dims(config)["layers"], layout)
         self._tied = frozenset(family.ties(config).values())
         self._homes = {name: (self._stages_of(atom), self._expert_rank(atom)) for name, atom in self.atoms.items()}
-        self._whole: dict[tuple[str, int], Arrangement] = {}
+        self._of_experts = frozenset(
+            index
+            for index, spelled in enumerate(self.spelled)
+            if any(self.atoms[name].expert is not None for name in spelled.atoms)
+        )
+        self._shared: dict[tuple[int, int], Arrangement | None] = {}
         self._narrow: dict[tuple[int, int], Spelled] = {}
         # Of a hundred thousand tensors of experts a rank holds few: they are found by stage and expert rank.
         self._places: dict[tuple[int, int | None], list[int]] = {}
@@ -70,10 +75,19 @@ class RankCuts:
         held: list[tuple[Spelled, Arrangement]] = []
         for index in sorted((*self._places.get((pp, None), ()), *self._places.get((pp, ep), ()))):
             spelled = self.spelled[index]
-            piece = self._narrowed(index, ep).arrangement(lambda name: self._local(name, tp, pp, ep), self.dims)
+            piece = self._piece(index, tp, pp, ep)
             if piece is not None:
-                held.append((spelled, self._zero(spelled, piece, here["dp"]) if self._is_cut(states) else piece))
+                held.append((spelled, self._zero(index, piece, here["dp"]) if self._is_cut(states) else piece))
         return held
+
+    def _piece(self, index: int, tp: int, pp: int, ep: int) -> Arrangement | None:
+        if index in self._of_experts:
+            return self._narrowed(index, ep).arrangement(lambda name: self._local(name, tp, pp, ep), self.dims)
+        # The same on every expert rank, and on both stages that hold it.
+        if (index, tp) not in self._shared:
+            held = self.spelled[index].arrangement(lambda name: self._local(name, tp, pp, ep), self.dims)
+            self._shared[index, tp] = held
+        return self._shared[index, tp]
 
     def _narrowed(self, index: int, ep: int) -> Spelled:
         """A tensor with those of its experts only that one expert rank holds."""
@@ -88,14 +102,13 @@ class RankCuts:
     def _is_cut(self, states: bool) -> bool:
         return self.layout.zero == 3 or (states and self.layout.zero > 0)
 
-    def _zero(self, spelled: Spelled, piece: Arrangement, dp_rank: int) -> Arrangement:
+    def _zero(self, index: int, piece: Arrangement, dp_rank: int) -> Arrangement:
         if not piece.shape:
             return piece
-        ep = self.layout.ep if any(self.atoms[name].expert is not None for name in spelled.atoms) else 1
-        replicas = self.layout.dp // ep
+        ep = self.layout.ep if index in self._of_experts else 1
+        replicas, place = self.layout.dp // ep, dp_rank // ep
         rows = -(-piece.shape[0] // replicas)
-        index = dp_rank // ep
-        return piece.pad(0, rows * replicas).slice(0, index * rows, (index + 1) * rows)
+        return piece.pad(0, rows * replicas).slice(0, place * rows, (place + 1) * rows)
 
     def _places_of(self, spelled: Spelled) -> Iterator[tuple[int, int | None]]:
         """Stages and expert rank where a tensor may be; expert rank None is all of them."""
@@ -119,13 +132,8 @@ class RankCuts:
         stages, expert_rank = self._homes[name]
         if pp not in stages or expert_rank not in (None, ep):
             return None
-        found = self._whole.get((name, tp))
-        if found is None:
-            atom = self.atoms[name]
-            found = _box(atom, *tp_span(atom, self.layout, tp)) if atom.cut is not None else _box(atom, 0, 0, 0)
-            if expert_rank is None:  # other ranks share it
-                self._whole[name, tp] = found
-        return found
+        atom = self.atoms[name]
+        return _box(atom, *tp_span(atom, self.layout, tp)) if atom.cut is not None else _box(atom, 0, 0, 0)
 
 
 def _box(atom: Atom, start: int, stop: int, padding: int) -> Arrangement:
