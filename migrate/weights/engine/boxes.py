@@ -5,13 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mappings.arrangement import Arrangement, Shape, strides
+from mappings.arrangement import Arrangement, Piece, Shape, strides
 
 Ints = npt.NDArray[np.int64]
 PAIRS = 1 << 19  # pairs of boxes looked at in one step
@@ -71,23 +70,18 @@ def boxes_of(arrangements: Iterable[Arrangement], atoms: dict[str, int], rank: i
         rank: axes of the table, at least those of any atom.
     """
     column = array("q")
-    ones, zeros = (1,) * rank, (0,) * rank
+    # Layers and experts repeat each other: a piece is worked out once, whatever its atom.
+    known: dict[tuple[Shape, ...], Shape | None] = {}
     for tensor, arrangement in enumerate(arrangements):
-        if not arrangement.pieces:
-            continue
-        unit = _strides(arrangement.shape)
+        shape = arrangement.shape
         for piece in arrangement.pieces:
-            extent, axes = piece.extent, piece.axes
-            if 0 in extent:
-                continue
-            missing = rank - len(axes)
-            number = atoms.setdefault(piece.atom, len(atoms))
-            offset = sum([index * stride for index, stride in zip(piece.at, unit, strict=True)])
-            column.extend((tensor, number, offset))
-            column.extend(piece.start + zeros[:missing])
-            column.extend(extent + ones[:missing])
-            column.extend([step * unit[axis] for axis, step in zip(axes, piece.steps, strict=True)])
-            column.extend(zeros[:missing])
+            key = (shape, piece.start, piece.extent, piece.at, piece.axes, piece.steps)
+            if key in known:
+                row = known[key]
+            else:
+                row = known[key] = _row(shape, piece, rank)
+            if row is not None:
+                column.extend((tensor, atoms.setdefault(piece.atom, len(atoms)), *row))
     table = np.frombuffer(column, np.int64).reshape(-1, 3 + 3 * rank)
     first, second = 3 + rank, 3 + 2 * rank
     return Boxes(table[:, 0], table[:, 1], table[:, 2], table[:, 3:first], table[:, first:second], table[:, second:])
@@ -131,6 +125,13 @@ def meetings(left: Boxes, right: Boxes, *, ordered: bool = False) -> tuple[Ints,
     return a, b, low, high
 
 
-@lru_cache(maxsize=4096)
-def _strides(shape: Shape) -> Shape:
-    return strides(shape)
+def _row(shape: Shape, piece: Piece, rank: int) -> Shape | None:
+    """Offset, start, extent and steps of a piece; None where it holds no element."""
+    if 0 in piece.extent:
+        return None
+    unit = strides(shape)
+    missing = rank - len(piece.axes)
+    offset = sum(index * stride for index, stride in zip(piece.at, unit, strict=True))
+    steps = tuple(step * unit[axis] for axis, step in zip(piece.axes, piece.steps, strict=True))
+    zeros = (0,) * missing
+    return (offset, *piece.start, *zeros, *piece.extent, *((1,) * missing), *steps, *zeros)

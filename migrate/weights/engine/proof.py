@@ -84,22 +84,29 @@ def covered(
         raise PlanError(f"{atoms[int(atom[int(beyond.argmax())])]}: pieces lie outside the parameter")
     full = np.zeros(len(size), bool)
     full[atom[(wanted.extent[row] == size[atom]).all(axis=1)]] = True
-    order = row[np.argsort(atom, kind="stable")]
-    by_atom = wanted.atom[order]
+    partial = row[~full[atom]] if len(row) else row
+    table = _distinct(np.column_stack([wanted.atom[partial], wanted.start[partial], wanted.extent[partial]]))
+    bounds = np.searchsorted(table[:, 0], np.arange(len(size) + 1)).tolist()
+    boxes = np.ascontiguousarray(table[:, 1:])
     cache: dict[tuple[Shape, bytes], Shape | None] = {}
     findings = []
     for number in np.flatnonzero(~full).tolist():
         if atoms[number] in dropped:
             continue
-        low, high = np.searchsorted(by_atom, [number, number + 1])
-        mine = order[low:high]
-        table = np.unique(np.column_stack([wanted.start[mine], wanted.extent[mine]]), axis=0)
+        mine = boxes[bounds[number] : bounds[number + 1]]
         shape = tuple(size[number].tolist())
-        key = shape, table.tobytes()
+        key = shape, mine.tobytes()
         if key not in cache:
-            rows = table.tolist()
-            cache[key] = uncovered(shape, [(tuple(line[:rank]), tuple(line[rank:])) for line in rows])
+            cache[key] = uncovered(shape, [(tuple(line[:rank]), tuple(line[rank:])) for line in mine.tolist()])
         if (hole := cache[key]) is not None:
             at = list(hole[: len(shapes[atoms[number]])])
             findings.append(finding("W020", f"nothing that is written holds index {at}", tensor=atoms[number]))
     return findings
+
+
+def _distinct(table: Ints) -> Ints:
+    """Rows in order, each once."""
+    table = table[np.lexsort(table.T[::-1])]
+    new = np.ones(len(table), bool)
+    new[1:] = (table[1:] != table[:-1]).any(axis=1)
+    return table[new]
