@@ -31,6 +31,8 @@ from migrate.code.execution import (
 from migrate.code.findings import finding
 from migrate.code.line_records import unread_lines
 from migrate.code.migration_notes import migration_notes
+from migrate.code.model_calls import HELPER as GRAPH_CALL
+from migrate.code.model_calls import with_graphs
 from migrate.code.parallel import convert_files
 from migrate.code.project import SourceFile, load_project
 from migrate.code.shard.decide import Sharding, decide
@@ -42,7 +44,7 @@ from migrate.code.verify.modules import compare_modules
 from migrate.code.verify.programs import Program, compare_steps, read_programs
 from migrate.code.verify.recipes import read_recipes
 from migrate.code.weights_table.table import built_module, weights_table
-from migrate.code.writer import MARKER, check_output, with_dependencies, write_tree
+from migrate.code.writer import MARKER, PACKAGE, check_output, vendor, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
 from migrate.report import FileLines, Finding, Report, Stage, Verdict, count_lines
 from migrate.report.code_page import Sources, write_code_page
@@ -311,10 +313,17 @@ def _compile_steps(
     places = {(step.file, step.line) for step in compiled}
     report.findings[:] = [f for f in report.findings if f.code not in SWITCHED or (f.file, f.line) not in places]
     for source in work.changed:
-        if mine := [step.function_line for step in compiled if step.file == str(source.path)]:
-            text = switched_on(work.texts[source.path].decode(source.encoding), mine)
-            work.texts[source.path] = text.encode(source.encoding)
-            (out / source.path).write_bytes(work.texts[source.path])
+        mine = [step for step in compiled if step.file == str(source.path)]
+        if not mine:
+            continue
+        text = work.texts[source.path].decode(source.encoding)
+        calls = {call for step in mine for call in step.calls}
+        if calls:
+            vendor(out / work.analysis.project.import_root(source) / PACKAGE, {GRAPH_CALL})
+            report.facts["helpers"] = sorted({*report.facts["helpers"], *with_dependencies({GRAPH_CALL})})
+        text = with_graphs(switched_on(text, [step.function_line for step in mine]), calls)
+        work.texts[source.path] = text.encode(source.encoding)
+        (out / source.path).write_bytes(work.texts[source.path])
     for kind in (TRAINING, GENERATION):
         found = [step for step in steps if step.kind == kind]
         if kind == GENERATION and not any(step.function_line for step in found):

@@ -33,6 +33,13 @@ class Step:
     function_line: int = 0
     """In the output: of the function that computes the loss, or of the call; 0 without a switch."""
     kind: str = TRAINING
+    calls: tuple[tuple[int, str], ...] = ()
+    """In the output: lines and names of the models that are called as graphs, where a tape goes back through them."""
+
+    @property
+    def by_tape(self) -> bool:
+        """Whether no function computes the loss, so that the operations are recorded as they run."""
+        return self.kind == TRAINING and not self.function_line
 
 
 def find_steps(texts: Iterable[tuple[str, str]], findings: Sequence[Finding]) -> list[Step]:
@@ -68,17 +75,39 @@ def judged(steps: Sequence[Step], outcomes: dict[tuple[str, int], str | None]) -
 
     Args:
         steps: of the conversion.
-        outcomes: by file and `function_line`: None where compiled and eager results agree, else why it stays eager.
+        outcomes: by file and `function_line`: None where compiled and eager results agree, else why it stays eager;
+            by `call_place` and line for the calls of models where a tape goes back through them.
     """
     result = []
     for step in steps:
         if step.function_line and (step.file, step.function_line) in outcomes:
             reason = outcomes[step.file, step.function_line]
             step = replace(step, mode=COMPILED if reason is None else EAGER, reason=reason or "")
+        elif step.by_tape:
+            step = _judged_tape(step, outcomes)
         elif step.mode == POSSIBLE:
             step = replace(step, reason="no program of the recipes reached it")
         result.append(step)
     return result
+
+
+def call_place(file: str, name: str) -> str:
+    """Where a model is called: file and name."""
+    return f"{file}#{name}"
+
+
+def _judged_tape(step: Step, outcomes: Mapping[tuple[str, int], str | None]) -> Step:
+    """A step whose models may be graphs, each for itself."""
+    calls = {(line, place.partition("#")[2]): reason for (place, line), reason in outcomes.items() if "#" in place}
+    mine = {call: calls[call] for call in sorted(calls) if (call_place(step.file, call[1]), call[0]) in outcomes}
+    good = tuple(call for call, reason in mine.items() if reason is None)
+    bad = [f"line {line}, {name}: {reason}" for (line, name), reason in mine.items() if reason is not None]
+    if not good or any("differ" in text for text in bad):
+        return replace(step, reason="; ".join([step.reason, *bad]))
+    models = ", ".join(f"{name} in line {line}" for line, name in good)
+    return replace(
+        step, mode=COMPILED, reason="; ".join([f"{models}; what surrounds them goes by the tape", *bad]), calls=good
+    )
 
 
 def switched_on(text: str, function_lines: Iterable[int]) -> str:

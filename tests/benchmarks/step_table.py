@@ -16,7 +16,7 @@ from migrate.code.command import convert
 
 ROOT = Path(__file__).parents[2]
 PROJECTS = ROOT / "tests" / "code" / "projects"
-ARGUMENTS = {"torch_gpt": ["--steps", "5"]}
+ARGUMENTS = {"torch_gpt": ["train.max_steps=6"]}
 
 
 def rows(name: str, folder: Path) -> list[str]:

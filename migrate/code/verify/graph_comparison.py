@@ -11,7 +11,7 @@ import numpy as np
 from migrate.code.verify.bounds import BOUND, array, bound_of, distance, without_dropout
 
 ROUNDING = 1e-6
-"""Of the largest gradient: below this, a difference is the rounding of terms that cancel."""
+"""Of the largest gradient, or result: below this, a difference is the rounding of terms that cancel."""
 DIFFER = "compiled and eager differ"
 
 
@@ -76,8 +76,10 @@ class GraphComparison:
         results = [list(numbers(side[0])) for side in (want, have)]
         if len(results[0]) != len(results[1]):
             return f"{DIFFER}: {len(results[0])} and {len(results[1])} results"
+        size = max((float(np.abs(_values(a)[0]).max(initial=0.0)) for a in results[0]), default=0.0)
         for number, (a, b) in enumerate(zip(*results, strict=True)):
-            pairs.append((f"result {number}", a, b, 0.0))
+            # Figures for a log are often differences of larger numbers.
+            pairs.append((f"result {number}", a, b, ROUNDING * size if isinstance(a, int | float) else 0.0))
         for number, (a, b) in enumerate(zip(want[2], have[2], strict=True)):
             pairs.append((f"buffer {number}", a, b, 0.0))
         largest = max((float(np.abs(g).max(initial=0.0)) for g in map(array, want[1])), default=0.0)

@@ -40,7 +40,7 @@ def compare_as_graph(framework: Framework, job: Job, recipe: Recipe, module: Any
     kind = f"{type(module).__module__}.{type(module).__qualname__}"
     _write(folder, ModuleGraph(Verdict.SKIPPED.value, _STARTED, kind=kind))
     target = module if recipe.method is None else getattr(module, recipe.method)
-    decode_step, compiled_step = _helper("decode_step"), _helper("compiled_step")
+    decode_step, compiled_step = helper("decode_step"), helper("compiled_step")
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return [leaf for _, leaf in leaves(target(*args, **kwargs), framework.tensor)]
@@ -53,7 +53,7 @@ def compare_as_graph(framework: Framework, job: Job, recipe: Recipe, module: Any
     parameters = [p for p in module.get_parameters() if p.requires_grad]
     parts: list[tuple[str, GraphComparison, list[Any]]] = [("forward", comparison_of_call(decode_step, forward), [])]
     if parameters:
-        gradient = _helper("backward").Gradient(loss)
+        gradient = helper("backward").Gradient(loss)
         parts.append(("gradients", comparison_of_gradient(compiled_step, loss, [module], gradient), parameters))
         positional, keywords = _arguments(framework, recipe, 0)
         loss(*positional, **keywords)  # which draws the weights of the loss
@@ -101,7 +101,7 @@ def _summary(parts: list[tuple[str, GraphComparison, Any]], reasons: dict[str, s
     return ModuleGraph(Verdict.SKIPPED.value, f"{equal}does not compile: {text}", worst, kind)
 
 
-def _helper(name: str) -> Any:
+def helper(name: str) -> Any:
     """A helper of the output, or the one that would come along: a project without training steps has none of these."""
     if importlib.util.find_spec("ms_compat") is None:
         return importlib.import_module(f"ms_models.compat.{name}")

@@ -52,6 +52,8 @@ class StepJob:
     comparisons: int = COMPARISONS
     distrusted: dict[str, str] = field(default_factory=dict)
     """Qualified names of classes whose modules differ as graphs, and how."""
+    tapes: list[str] = field(default_factory=list)
+    """Files with losses that go back through a tape: the calls of models in them are compared."""
 
 
 def read_programs(path: Path) -> list[Program]:
@@ -103,7 +105,8 @@ def compare_steps(
         track: progress.
 
     Returns:
-        By file and line of the function that computes the loss: None where the results agree, else why it stays eager.
+        By file and line of the function that computes the loss, or of a model's call where a tape goes back through
+        it: None where the results agree, else why it stays eager.
 
     Raises:
         UserError: a script that the output does not have, or a program that fails before its first step.
@@ -114,9 +117,11 @@ def compare_steps(
             if not (out / program.script).is_file():
                 raise UserError(f"{program.script}: the repository has no such file to run; see `programs`")
             wanted = [(step.file, step.function_line) for step in steps if step.function_line]
-            while remaining := [place for place in wanted if place not in judged]:
-                found = _run(out, program, remaining, dict(distrusted or {}), timeout_s)
+            tapes = sorted({step.file for step in steps if step.by_tape})
+            while (remaining := [place for place in wanted if place not in judged]) or tapes:
+                found = _run(out, program, remaining, dict(distrusted or {}), tapes, timeout_s)
                 judged.update(found)
+                tapes = []
                 if not any(_poisons(reason) for reason in found.values()):
                     break  # a compiler that failed leaves its process unfit for the other steps
             advance(1)
@@ -131,13 +136,19 @@ FAILED = "the compiler failed"
 
 
 def _run(
-    out: Path, program: Program, wanted: Sequence[tuple[str, int]], distrusted: dict[str, str], timeout_s: float
+    out: Path,
+    program: Program,
+    wanted: Sequence[tuple[str, int]],
+    distrusted: dict[str, str],
+    tapes: list[str],
+    timeout_s: float,
 ) -> dict[tuple[str, int], str | None]:
     with tempfile.TemporaryDirectory(prefix="msmigrate-steps-") as folder:
         copy, result = Path(folder) / "program", Path(folder) / "result.json"
         shutil.copytree(out, copy, symlinks=True)
         arguments = list(program.arguments)
-        job = StepJob(str(copy), program.script, arguments, list(wanted), str(result), distrusted=distrusted)
+        places = list(wanted)
+        job = StepJob(str(copy), program.script, arguments, places, str(result), distrusted=distrusted, tapes=tapes)
         body = Path(folder) / "job.json"
         body.write_text(json.dumps(vars(job)), encoding="utf-8")
         ended = run(
