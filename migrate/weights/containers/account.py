@@ -7,7 +7,7 @@ state of an expected one, a second copy of a tied one, a counter, known to be ha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from mappings.arrangement import Arrangement, Shape
 from mappings.errors import UserError
 from mappings.families import Family
-from mappings.families.encodings import stored_names
+from mappings.families.encodings import ENCODINGS
 from mappings.formats.safetensors import TensorEntry
 from migrate.report import Finding
 from migrate.weights.codes import finding
@@ -24,6 +24,7 @@ from migrate.weights.containers.quantised import decoder
 from migrate.weights.containers.states import COUNTERS, GRADIENTS, STATES, of_state, split_state, state_atom
 from migrate.weights.tensors import Checkpoint, SourceTensor, Stored
 
+SUFFIXES = [(encoding, suffix) for encoding, roles in ENCODINGS.items() for suffix in roles.values() if suffix]
 FLOATS = ("F32", "F16", "BF16", "F64")
 
 
@@ -147,13 +148,7 @@ class Account:
     def _take(self, file: _File) -> set[tuple[str, str]]:
         """(state, tensor) of everything recognised in a file."""
         found: set[tuple[str, str]] = set()
-        encoded = {
-            stored: expected
-            for expected in file.weights.values()
-            for encoding in _encodings(self.family, expected)
-            for stored in stored_names(encoding, expected.name).values()
-            if expected.spelled.encoding or stored != expected.name
-        }
+        encoded = dict(_encoded(self.family, file.entries, file.weights))
         scaled = {expected.name for stored, expected in encoded.items() if stored in file.entries}
         for name, entry in sorted(file.entries.items()):
             state, parameter = split_state(name)
@@ -256,11 +251,19 @@ class Account:
         self.findings.append(finding("W006", message, file=file.name, tensor=entry.name))
 
 
-def _encodings(family: Family, expected: Expected) -> Iterable[str]:
-    """Low-precision forms in which a tensor may be stored: its own, or any of the family for a matrix as it is."""
-    if expected.spelled.encoding:
-        return (expected.spelled.encoding,)
-    return family.encodings if len(expected.arrangement.shape) == 2 else ()
+def _encoded(family: Family, names: Iterable[str], expected: Mapping[str, Expected]) -> Iterator[tuple[str, Expected]]:
+    """Stored names that are a part of a tensor in low precision: in its own form, or in any of the family's."""
+    for name in names:
+        for encoding, suffix in SUFFIXES:
+            if not name.endswith(suffix):
+                continue
+            whole = expected.get(name[: -len(suffix)])
+            if whole is None:
+                continue
+            own = whole.spelled.encoding
+            matrix = len(whole.arrangement.shape) == 2
+            if own == encoding or (not own and matrix and encoding in family.encodings):
+                yield name, whole
 
 
 def padding_note(name: str, shape: Shape, expected: Expected, file: str | None = None) -> Finding:

@@ -29,12 +29,13 @@ SHARD_BYTES = 5_000_000_000
 SUFFIXES = tuple(suffix for roles in ENCODINGS.values() for suffix in roles.values() if suffix)
 
 
-def read(directory: Path, key: str | None = None) -> Checkpoint:
+def read(directory: Path, key: str | None = None, spelling: str | None = None) -> Checkpoint:
     """A model directory, from its headers.
 
     Args:
         directory: with `config.json` and weights.
         key: where in pickled weights the state dict is.
+        spelling: of the names; None: by names and shapes.
 
     Raises:
         UserError: a file is missing or malformed, or the family is unknown.
@@ -53,7 +54,7 @@ def read(directory: Path, key: str | None = None) -> Checkpoint:
         files, index = weights.files, weights.index
         entries = {name: list(file.entries) for name, file in files.items()}
     shapes = {entry.name: entry.shape for items in entries.values() for entry in map(_entry, items)}
-    spelling = detect_spelling(family, config, shapes, directory)
+    spelling = detect_spelling(family, config, shapes, directory, spelling)
     expected = whole(family, config, spelling)
     for name, items in entries.items():
         account.file(name, items, expected)
