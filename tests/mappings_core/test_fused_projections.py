@@ -156,6 +156,11 @@ def test_published_layouts() -> None:
         )
         for part, theirs in zip("qkv", np.split(stored, [24, 36]), strict=True):
             assert np.array_equal(parts[part], theirs)
+    config["multi_query_attention"] = False
+    stored = rng.normal(size=(72, 24))
+    parts = parts_of(config, "chatglm3", "transformer.encoder.layers.0.self_attention.query_key_value.weight", stored)
+    for number, part in enumerate("qkv"):
+        assert np.array_equal(parts[part], stored.reshape(4, 3, 6, 24)[:, number].reshape(24, 24))
     stored = rng.normal(size=(40, 24))
     parts = parts_of(config, "chatglm3", "transformer.encoder.layers.0.mlp.dense_h_to_4h.weight", stored)
     assert np.array_equal(parts["gate"], stored[:20]) and np.array_equal(parts["up"], stored[20:])

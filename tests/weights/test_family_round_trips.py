@@ -93,7 +93,7 @@ def a_layout(draw: Any, axes: dict[str, list[int]]) -> ParallelLayout:
 def models(draw: Any, name: str) -> tuple[dict[str, Any], list[ParallelLayout], list[str]]:
     """A config.json of a family, and two layouts and spellings that its sizes are drawn to fit."""
     family, body = load_family(name), SMALL[name]
-    changes = dict(draw(st.sampled_from(body.get("cases", [{}]))))
+    changes = dict(draw(st.sampled_from(body.get("cases") or body["variants"])))
     architecture = changes.pop("class", family.architectures[0])
     config = {"architectures": [architecture], "model_type": family.model_types[0], **body["config"], **changes}
     experts = "experts" in family.dimensions
