@@ -98,8 +98,12 @@ def call_place(file: str, name: str) -> str:
 
 def _judged_tape(step: Step, outcomes: Mapping[tuple[str, int], str | None]) -> Step:
     """A step whose models may be graphs, each for itself."""
-    calls = {(line, place.partition("#")[2]): reason for (place, line), reason in outcomes.items() if "#" in place}
-    mine = {call: calls[call] for call in sorted(calls) if (call_place(step.file, call[1]), call[0]) in outcomes}
+    start = call_place(step.file, "")
+    mine = {
+        (line, place.removeprefix(start)): reason
+        for (place, line), reason in sorted(outcomes.items(), key=lambda item: item[0][1])
+        if place.startswith(start)
+    }
     good = tuple(call for call, reason in mine.items() if reason is None)
     bad = [f"line {line}, {name}: {reason}" for (line, name), reason in mine.items() if reason is not None]
     if not good or any("differ" in text for text in bad):
