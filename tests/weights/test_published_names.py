@@ -131,3 +131,13 @@ def test_what_is_not_there_is_named(form: Any, tmp_path: Path) -> None:
     save_file({**kept, "x.bias": np.ones(1)}, tmp_path / "model.safetensors")
     found = {(code, tensor) for code, tensor, _ in errors(hf.read(tmp_path))}
     assert {tensor for _, tensor in found} == {lost, "x.bias"}
+
+
+def test_two_spellings_in_one_checkpoint_are_refused(tmp_path: Path) -> None:
+    config, tensors, _ = bert()
+    renamed = {name: name.replace("gamma", "weight") for name in tensors}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({renamed[name]: values for name, values in tensors.items()}, tmp_path / "model.safetensors")
+    found = {tensor for _, tensor, _ in errors(hf.read(tmp_path))}
+    other = {name for name in tensors if "gamma" in name or "beta" in name}
+    assert found and found <= other | {renamed[name].replace("beta", "bias") for name in other}

@@ -94,7 +94,8 @@ def detect_spelling(
     best = [spelling for spelling in best if fitting[spelling] == max(fitting.values())]
     for other in best[1:]:
         for name, expected in tensors[best[0]].items():
-            if name in stored and tensors[other][name].arrangement != expected.arrangement:
+            rival = tensors[other].get(name)
+            if name in stored and rival is not None and rival.arrangement != expected.arrangement:
                 raise UserError(
                     f"{where}: {name} is stored as {best[0]} or as {other} has it, and nothing tells which; say so"
                 )
