@@ -15,7 +15,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, ops
 
-from .step_reductions import broadcast_by, reduction_by, softmax_by
+from .step_reductions import broadcast_by, layer_norm_by, reduction_by, softmax_by
 
 PIECES = 8
 """Longest axis that is taken apart for one of its positions."""
@@ -41,6 +41,8 @@ def cpu_spelling() -> Iterator[None]:
         *((owner, name, reduction_by) for owner in (ops, Tensor) for name in ("sum", "mean")),
         *((owner, "pow", _power_by) for owner in (ops, Tensor)),
         (ops, "softmax", softmax_by),
+        (ops, "LayerNorm", layer_norm_by),
+        (ops, "gelu", _gelu_by),
     ]
     originals = [(owner, name, vars(owner).get(name)) for owner, name, _ in places]
     for owner, name, made in places:
@@ -115,6 +117,15 @@ def _division_by(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(input, divisor)
 
     return division
+
+
+def _gelu_by(original: Callable[..., Any]) -> Callable[..., Any]:
+    def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+        if approximate != "none":
+            return original(input, approximate)
+        return input * ((ops.erf(input * math.sqrt(0.5)) + 1.0) * 0.5)
+
+    return gelu
 
 
 def _get_item_by(original: Callable[..., Any]) -> Callable[..., Any]:

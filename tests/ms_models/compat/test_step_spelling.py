@@ -13,6 +13,7 @@ from mindspore import Tensor, ops
 from ms_models.compat import step_reductions, step_spelling
 from ms_models.compat.attention import scaled_dot_product_attention
 from ms_models.compat.backward import Gradient
+from ms_models.compat.normalization import layer_norm
 from ms_models.compat.products import linear
 from ms_models.compat.step_graph import RecordedGraph
 from ms_models.compat.step_record import recording
@@ -126,6 +127,14 @@ def test_reductions_and_what_is_broadcast() -> None:
         return [*means, *sums, *rows, *powers, ops.softmax(x, -1), ops.softmax(x, 1)]
 
     same_in_a_graph(reduced, parameter(2, 3, 5), parameter(5), ms.Parameter(numbers(2, 3, 1).abs() + 1), rtol=1e-5)
+
+
+def test_layer_norm_and_gelu() -> None:
+    def layers(x: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
+        norms = [layer_norm(x, (5,), w, b), layer_norm(x, (5,), eps=0.5), layer_norm(x[0], (5,), w)]
+        return [*norms, layer_norm(x, (3, 5)), ops.gelu(x), ops.gelu(x, approximate="tanh"), ops.gelu(x, "none")]
+
+    same_in_a_graph(layers, parameter(2, 3, 5), parameter(5), parameter(5), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
