@@ -277,7 +277,9 @@ def test_a_tensor_of_which_parts_are_held_is_refused() -> None:
 
 
 def test_unknown_spelling_is_refused() -> None:
-    with pytest.raises(UserError, match=r"no spelling 'megatron' \(known: hf, hf_fused, hf_fused_transposed, mindformers"):
+    with pytest.raises(
+        UserError, match=r"no spelling 'megatron' \(known: hf, hf_fused, hf_fused_transposed, mindformers"
+    ):
         load_family("qwen3_moe").spelling(model_config("qwen3_moe"), "megatron")
 
 
