@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from hf_checkpoints import config, write_model
 
 from mappings.errors import UserError
 from mappings.families import load_family
+from mappings.formats.manifest import hash_file
 from mappings.formats.strategy import encode_strategy, read_strategy, strategy_json
 from mappings.formats.strategy_slices import Slices
 from mappings.layout import ParallelLayout
@@ -235,3 +237,52 @@ def test_several_spellings_that_fit_are_never_guessed(tmp_path, training):
     assert elements(mindspore.read(tmp_path / "a", config=training.config, spelling="mindformers")) != elements(
         training
     )
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_a_run_is_cut_anew_with_its_optimizer_state(tmp_path, training, zero):
+    wanted = {name: data for name, data in elements(training).items() if name not in training.extra["counters"]}
+    source, dropped = training, list(training.extra["counters"])
+    for number, layout in enumerate(
+        (ParallelLayout(tp=2, dp=2, zero=zero), ParallelLayout(tp=4, pp=2, vocab_multiple=3))
+    ):
+        content = replace(Content.of(source), counters={})
+        write(source, sharded.layout(content, layout), out := tmp_path / str(number), dropped)
+        (out / "config.json").write_text(json.dumps(source.config))
+        records = {path.name: hash_file(path) for path in out.iterdir()}
+        training_state = {"step": 7}
+        sharded.finish(out, content, layout, files=records, versions={}, source={}, training=training_state)
+        source, dropped = sharded.read(out), []
+        assert errors(source) == [] and elements(source) == wanted
+        assert source.extra["manifest"].training == {"step": 7}
+    with pytest.raises(UserError, match="no place for counters"):
+        sharded.layout(Content.of(training), ParallelLayout())
+    with pytest.raises(UserError, match="no place for optimizer state"):
+        hf.layout(Content.of(training))
+
+
+OPTIONAL = [
+    name for name in sorted(CONFIGS)
+    if any(s.optional for s in load_family(name).spelling(family_config(name)))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_what_a_model_may_go_without_is_all_there_or_not_at_all(tmp_path, name):
+    model = family_config(name)
+    groups: dict[str, list[str]] = {}
+    for spelled in load_family(name).spelling(model):
+        groups.setdefault(spelled.optional, []).append(spelled.name)
+    del groups[""]
+    gone = next(iter(groups.values()))
+    write_model(tmp_path / "hf", model, without=tuple(gone))
+    source = hf.read(tmp_path / "hf")
+    assert errors(source) == [] and not set(source.atoms) & set(gone)
+    to_strategy(source, tmp_path / "ranks", ParallelLayout(pp=2, dp=2, zero=3))
+    ranks = strategy.read(tmp_path / "ranks", config=model)
+    to_sharded(ranks, tmp_path / "sharded", ParallelLayout(dp=2, zero=3))
+    to_hf(sharded.read(tmp_path / "sharded"), tmp_path / "back", source.extra["record"])
+    assert (tmp_path / "back/model.safetensors").read_bytes() == (tmp_path / "hf/model.safetensors").read_bytes()
+    if len(gone) > 1:
+        write_model(tmp_path / "half", model, without=(gone[0],))
+        assert [(code, tensor) for code, tensor, _ in errors(hf.read(tmp_path / "half"))] == [("W001", gone[0])]
