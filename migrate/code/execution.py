@@ -13,6 +13,8 @@ from migrate.report import Finding
 EAGER, COMPILED, POSSIBLE = "eager", "compiled", "may be compiled"
 STAYS_EAGER = "; it stays eager: "
 """Between the message of a finding M402, M404 or M405 and the line that keeps the step from being compiled."""
+AGREES = "agrees: "
+"""In front of what is to be said of a step that may be compiled."""
 TRAINING, GENERATION = "training step", "generation step"
 SWITCHED = ("M402", "M404")
 """Findings of steps that have a switch."""
@@ -75,14 +77,16 @@ def judged(steps: Sequence[Step], outcomes: dict[tuple[str, int], str | None]) -
 
     Args:
         steps: of the conversion.
-        outcomes: by file and `function_line`: None where compiled and eager results agree, else why it stays eager;
+        outcomes: by file and `function_line`: None, or a text with `AGREES`, where compiled and eager results agree,
+            else why it stays eager;
             by `call_place` and line for the calls of models where a tape goes back through them.
     """
     result = []
     for step in steps:
         if step.function_line and (step.file, step.function_line) in outcomes:
             reason = outcomes[step.file, step.function_line]
-            step = replace(step, mode=COMPILED if reason is None else EAGER, reason=reason or "")
+            mode = COMPILED if reason is None or reason.startswith(AGREES) else EAGER
+            step = replace(step, mode=mode, reason=(reason or "").removeprefix(AGREES))
         elif step.by_tape:
             step = _judged_tape(step, outcomes)
         elif step.mode == POSSIBLE:
@@ -104,8 +108,8 @@ def _judged_tape(step: Step, outcomes: Mapping[tuple[str, int], str | None]) -> 
         for (place, line), reason in sorted(outcomes.items(), key=lambda item: item[0][1])
         if place.startswith(start)
     }
-    good = tuple(call for call, reason in mine.items() if reason is None)
-    bad = [f"line {line}, {name}: {reason}" for (line, name), reason in mine.items() if reason is not None]
+    good = tuple(call for call, reason in mine.items() if reason is None or reason.startswith(AGREES))
+    bad = [f"line {line}, {name}: {reason}" for (line, name), reason in mine.items() if (line, name) not in good]
     if not good or any("differ" in text for text in bad):
         return replace(step, reason="; ".join([step.reason, *bad]))
     models = ", ".join(f"{name} in line {line}" for line, name in good)

@@ -105,7 +105,8 @@ def test_steps_are_compiled_where_a_run_shows_the_same_numbers(repository: Path,
     report = convert(repository, out, modules=recipes)
     steps = {step["line"]: (step["mode"], step["reason"]) for step in report.facts["execution"]}
     good, read, drift, unreached = (steps[line] for line in sorted(steps))
-    assert good == ("compiled", "")
+    dropout = "compared without dropout, whose masks each call of a graph draws anew"
+    assert good == ("compiled", dropout)
     assert read[0] == "eager" and read[1].startswith("model.py:") and "read back" in read[1]
     # The planted fault: a constant that changes where nobody looks. Only the comparison sees it.
     assert drift[0] == "eager" and drift[1].startswith("compiled and eager differ: ")
@@ -114,7 +115,7 @@ def test_steps_are_compiled_where_a_run_shows_the_same_numbers(repository: Path,
     assert text.count("compiled=True") == 1
     assert "    loss_and_backward = backward_of(compute_loss, model, compiled=True)\n" in text.split("def fit_with")[0]
     notes = (out / "MIGRATION.md").read_text(encoding="utf-8")
-    assert f"* `train.py:{min(steps)}` compiled\n" in notes.split("## Execution")[1]
+    assert f"* `train.py:{min(steps)}` compiled: {dropout}\n" in notes.split("## Execution")[1]
     assert not (out / "net.pt").exists()  # the run had a copy
     lines = {step["function_line"] for step in report.facts["execution"] if step["mode"] == "compiled"}
     assert switched_on(text, lines) == text

@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from migrate.code.execution import AGREES
 from migrate.code.verify.call_side import CallComparison
 from migrate.code.verify.decode_side import DecodeComparison
 from migrate.code.verify.graph_comparison import GraphComparison, comparison_of_gradient
 from migrate.code.verify.programs import FAILED, StepJob
+
+DROPOUT = f"{AGREES}compared without dropout, whose masks each call of a graph draws anew"
 
 
 class _Enough(BaseException):
@@ -88,7 +91,7 @@ class Comparison:
         else:
             self.counts[place] = self.counts.get(place, 0) + 1
             if self.counts[place] >= self.job.comparisons:
-                self.judge(place, None)
+                self.judge(place, DROPOUT if comparison.has_dropout else None)
             else:
                 self.write({place: f"it was compared {self.counts[place]} times only"})
 
