@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import platform
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -58,7 +59,9 @@ def main(arguments: Sequence[str]) -> int:
     results: dict[str, PackageResult] = {}
     # Processes, because a run sets variables of its environment. The longest begin first, so that none runs alone at
     # the end.
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+    _end_in_order()
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, spawn, initializer=_end_in_order) as pool:
         longest = sorted(packages, key=lambda package: len(package.recipes), reverse=True)
         running = [pool.submit(run_package, package, build) for package in longest]
         for done in as_completed(running):
@@ -69,6 +72,11 @@ def main(arguments: Sequence[str]) -> int:
     _write(build, [results[package.label] for package in packages], options.jobs, begin)
     print((build / "table.md").read_text(encoding="utf-8"))
     return 0 if all(goal.reached for goal in goals(list(results.values()))) else 1
+
+
+def _end_in_order() -> None:
+    """SIGTERM (of `timeout`, say) is an exception, so that the processes of a comparison are ended with this one."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def _write(build: Path, results: Sequence[PackageResult], jobs: int, begin: float) -> None:
