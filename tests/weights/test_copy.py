@@ -101,10 +101,10 @@ def test_failed_copy_names_the_tensor_and_keeps_nothing(source, monkeypatch, str
     name = "model.layers.1.mlp.down_proj.weight" if strided else "model.layers.1.self_attn.k_proj.bias"
     real = mover.Mover.unit
 
-    def fail(self, number):
-        if self.name(number) == name:
+    def fail(self, rows, *, direct):
+        if self.plan.targets[rows[0].target.tensor].name == name:
             raise OSError(errno.EIO, "Input/output error")
-        return real(self, number)
+        return real(self, rows, direct=direct)
 
     monkeypatch.setattr(mover.Mover, "unit", fail)
     with pytest.raises(UserError, match=f"tensor '{name}': copying failed: Input/output error; nothing was kept"):
@@ -113,7 +113,7 @@ def test_failed_copy_names_the_tensor_and_keeps_nothing(source, monkeypatch, str
 
 
 def test_out_of_memory_is_an_error_with_a_name(source, monkeypatch):
-    def fail(self, number):
+    def fail(self, rows, *, direct):
         raise MemoryError
 
     monkeypatch.setattr(mover.Mover, "unit", fail)

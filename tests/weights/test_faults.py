@@ -193,7 +193,7 @@ def test_failed_replacement_keeps_the_old_checkpoint(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
 
 
-def fail(self, number):
+def fail(self, rows, *, direct):
     raise OSError(28, "No space left on device")
 
 

@@ -56,11 +56,11 @@ def halted(tmp_path, monkeypatch):
     monkeypatch.setattr(execute, "SYNC_BYTES", 1)
     real, calls = mover.Mover.unit, []
 
-    def unit(self, number):
-        calls.append(number)
-        if number > 20:
+    def unit(self, rows, *, direct):
+        calls.append(rows)
+        if len(calls) > 20:
             raise OSError(5, "Input/output error")
-        real(self, number)
+        real(self, rows, direct=direct)
 
     with monkeypatch.context() as patched:
         patched.setattr(mover.Mover, "unit", unit)

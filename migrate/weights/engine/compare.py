@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mappings.errors import UserError
 from migrate.weights.engine.boxes import Ints
-from migrate.weights.engine.copies import sides
+from migrate.weights.engine.copies import items
 from migrate.weights.engine.copy_item import Item, Side, spans
 from migrate.weights.engine.files import Files, read_into
 from migrate.weights.engine.plan import Plan
@@ -48,8 +48,7 @@ def differences(plan: Plan, *, memory_budget: int, advance: Callable[[int], None
     files = Files()
     first: dict[tuple[int, int], int | None] = {}
     try:
-        for row in range(len(plan.comparisons)):
-            item = Item(*sides(plan.comparisons, row))
+        for item in items(plan.comparisons, 0, len(plan.comparisons)):
             key = (item.source.tensor, item.target.tensor)
             try:
                 at = _Comparison(plan, files, memory_budget).first(item)

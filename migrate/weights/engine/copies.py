@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from migrate.weights.engine.boxes import Boxes, Ints
-from migrate.weights.engine.copy_item import Side
+from migrate.weights.engine.copy_item import Item, Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,17 @@ def concatenated(parts: list[Copies]) -> Copies:
     return Copies(*(np.concatenate([getattr(part, name) for part in parts]) for name in Copies.__slots__))
 
 
-def sides(copies: Copies, row: int) -> tuple[Side, Side]:
-    """Both sides of a copy, widest axis of the target first, without axes of one index."""
-    table = zip(
-        copies.extent[row].tolist(), copies.read_steps[row].tolist(), copies.write_steps[row].tolist(), strict=True
-    )
-    axes = [(count, read, write) for count, read, write in table if count > 1][::-1]
-    extent = tuple([count for count, _, _ in axes])
-    return (
-        Side(int(copies.source[row]), int(copies.read[row]), extent, tuple([read for _, read, _ in axes])),
-        Side(int(copies.target[row]), int(copies.write[row]), extent, tuple([write for _, _, write in axes])),
-    )
+def items(copies: Copies, first: int, last: int) -> list[Item]:
+    """Some copies one by one: widest axis of the target first, without axes of one index."""
+    columns = (getattr(copies, name)[first:last].tolist() for name in copies.__slots__)
+    result = []
+    for source, target, read, write, extent, read_steps, write_steps in zip(*columns, strict=True):
+        axes = [axis for axis in range(len(extent) - 1, -1, -1) if extent[axis] > 1]
+        counts = tuple([extent[axis] for axis in axes])
+        result.append(
+            Item(
+                Side(source, read, counts, tuple([read_steps[axis] for axis in axes])),
+                Side(target, write, counts, tuple([write_steps[axis] for axis in axes])),
+            )
+        )
+    return result

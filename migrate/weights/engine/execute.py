@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
-import numpy as np
-
 from mappings.errors import UserError
 from mappings.formats.manifest import FileRecord, hash_file
+from migrate.weights.engine.file_users import FileUsers
 from migrate.weights.engine.files import Files
 from migrate.weights.engine.forms import image
 from migrate.weights.engine.journal import Journal
@@ -104,7 +103,7 @@ class _Run:
         self.waiting = deque(n for n in range(len(plan.batches) - 1) if n not in finished)
         self.to_hash: deque[int] = deque()
         self.finished: SimpleQueue[tuple[str, object]] = SimpleQueue()
-        self.users = _FileUsers(plan, self.waiting)
+        self.users = FileUsers(plan, self.waiting)
         self.unsafe = set(range(len(plan.files)))
         """Files with bytes that may be in memory only."""
 
@@ -177,9 +176,8 @@ class _Run:
                     name = self.plan.files[number].name
                     self.finished.put(("file", (number, hash_file(self.directory / name))))
                 elif job == "batch":
-                    for unit in range(int(self.plan.batches[number]), int(self.plan.batches[number + 1])):
+                    for unit in mover.batch(number):
                         name = mover.name(unit)
-                        mover.unit(unit)
                     self.finished.put(("batch", number))
                 else:
                     return
@@ -277,40 +275,6 @@ class _Run:
         if isinstance(error, UserError):
             raise UserError(f"tensor {name!r}: {error}") from error
         raise error
-
-
-class _FileUsers:
-    """Which files a batch writes to, and which files still wait for a batch or for their digest."""
-
-    def __init__(self, plan: Plan, waiting: deque[int]) -> None:
-        batches = np.repeat(np.arange(len(plan.batches) - 1), np.diff(plan.units[plan.batches]))
-        pairs = np.unique(np.column_stack([batches, plan.file_of[plan.copies.target]]), axis=0)
-        self._files = pairs[:, 1]
-        self._first = np.searchsorted(pairs[:, 0], np.arange(len(plan.batches)))
-        self.open_files = set(range(len(plan.files)))
-        self._left: dict[int, int] = dict.fromkeys(self.open_files, 0)
-        for batch in waiting:
-            for file in self.of(batch):
-                self._left[file] += 1
-
-    def of(self, batch: int) -> list[int]:
-        """Files that a batch writes to."""
-        return self._files[self._first[batch] : self._first[batch + 1]].tolist()
-
-    def complete(self) -> list[int]:
-        """Files that wait for no batch."""
-        return [file for file, left in self._left.items() if not left]
-
-    def finished(self, batch: int) -> list[int]:
-        """Notes a batch; files that waited for no other."""
-        files = self.of(batch)
-        for file in files:
-            self._left[file] -= 1
-        return [file for file in files if not self._left[file]]
-
-    def close(self, file: int) -> None:
-        """Notes that a file has its digest."""
-        self.open_files.discard(file)
 
 
 def _add(done: Done, counts: Counts) -> None:

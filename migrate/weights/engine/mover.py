@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,19 +12,17 @@ import numpy.typing as npt
 
 from mappings.errors import UserError
 from migrate.weights.engine.casts import FLOATS, cast
-from migrate.weights.engine.copies import sides
+from migrate.weights.engine.copies import items
 from migrate.weights.engine.copy_item import Item, Side, Span, spans
 from migrate.weights.engine.files import Files, read_into, write_all
 from migrate.weights.engine.plan import Plan
+from migrate.weights.engine.runs import kernel_copy, runs, stretches
 from migrate.weights.engine.strided import WORDS, move, view
 from migrate.weights.engine.tiles import Tile, tiles
 
 KERNEL_CHUNK = 16 << 20  # bytes per copy_file_range call, so that progress moves
 ALIGNMENT = 64  # of parts of a buffer
 SOFT = 8 << 20  # larger buffers gain nothing
-# What copy_file_range answers where it cannot serve; any other error is a real one.
-NOT_SERVED = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
-
 Buffer = npt.NDArray[np.uint8]
 
 
@@ -74,22 +69,28 @@ class Mover:
         self._used = 0
         self._read_sizes, self._write_sizes = plan.read_sizes.tolist(), plan.write_sizes.tolist()
 
-    def unit(self, number: int) -> None:
-        """Makes all copies of a unit.
+    def batch(self, number: int) -> Iterator[int]:
+        """Makes the units of a batch; gives the number of each before its turn, for messages.
 
         Raises:
             OSError: reading or writing failed.
         """
-        plan = self.plan
-        first, last = int(plan.units[number]), int(plan.units[number + 1])
-        if plan.direct[number]:
-            for row in range(first, last):
-                for read, write, count in _runs(*sides(plan.copies, row)):
-                    self._direct(plan, row, read, write, count)
+        first, last = (int(self.plan.batches[number + after]) for after in (0, 1))
+        bounds = self.plan.units[first : last + 1].tolist()
+        rows = items(self.plan.copies, bounds[0], bounds[-1])
+        for unit, start, stop in zip(range(first, last), bounds, bounds[1:], strict=False):
+            yield unit
+            self.unit(rows[start - bounds[0] : stop - bounds[0]], direct=bool(self.plan.direct[unit]))
+
+    def unit(self, rows: Sequence[Item], *, direct: bool) -> None:
+        """Makes all copies of a unit."""
+        if direct:
+            for item in rows:
+                for read, write, count in runs(item.source, item.target):
+                    self._direct(item, read, write, count)
             return
-        items = [Item(*sides(plan.copies, row)) for row in range(first, last)]
-        decoded = any(plan.sources[item.source.tensor].decoder is not None for item in items)
-        for tile in tiles(items, self.cost, soft=self.soft, hard=self.hard, row=self._row, gather=decoded):
+        decoded = any(self.plan.sources[item.source.tensor].decoder is not None for item in rows)
+        for tile in tiles(rows, self.cost, soft=self.soft, hard=self.hard, row=self._row, gather=decoded):
             if self.stop():
                 raise Stopped
             self._tile(tile)
@@ -99,25 +100,25 @@ class Mover:
         row = int(self.plan.units[number])
         return self.plan.targets[int(self.plan.copies.target[row])].name
 
-    def cost(self, items: Sequence[Item], alone: bool) -> int:
+    def cost(self, rows: Sequence[Item], alone: bool) -> int:
         """Bytes of memory that a tile needs."""
-        buffers, decoded = self._needs(items, alone)
+        buffers, decoded = self._needs(rows, alone)
         return buffers + decoded
 
-    def _needs(self, items: Sequence[Item], alone: bool) -> tuple[int, int]:
+    def _needs(self, rows: Sequence[Item], alone: bool) -> tuple[int, int]:
         """Bytes of buffers, and of what decoders take."""
         buffers = decoded = 0
-        for span in spans([item.source for item in items]):
+        for span in spans([item.source for item in rows]):
             decoder = self.plan.sources[span.tensor].decoder
             if decoder is not None:
                 row = self._row(span.tensor)
                 decoded += decoder.row_bytes * (-(-span.stop // row) - span.start // row)
             else:
-                used = min(span.size, sum(items[number].volume for number in span.members))
+                used = min(span.size, sum(rows[number].volume for number in span.members))
                 size = self._read_sizes[span.tensor]
                 buffers += ALIGNMENT + (span.size if 2 * used >= span.size else used) * size
-        for span in spans([item.target for item in items]):
-            volume = sum(items[number].volume for number in span.members)
+        for span in spans([item.target for item in rows]):
+            volume = sum(rows[number].volume for number in span.members)
             taken = (span.size if alone else min(span.size, volume)) * self._write_sizes[span.tensor]
             buffers += taken + ALIGNMENT * len(span.members)
         return buffers, decoded
@@ -128,8 +129,8 @@ class Mover:
 
     # Ranges of plain bytes
 
-    def _direct(self, plan: Plan, row: int, read: int, write: int, count: int) -> None:
-        source, target = int(plan.copies.source[row]), int(plan.copies.target[row])
+    def _direct(self, item: Item, read: int, write: int, count: int) -> None:
+        source, target = item.source.tensor, item.target.tensor
         size = self._read_sizes[source]
         read_at = self.places.source_offsets[source] + read * size
         write_at = self.places.target_offsets[target] + write * size
@@ -199,7 +200,7 @@ class Mover:
         order = sorted(range(len(side.extent)), key=lambda axis: -side.steps[axis])
         base, rest = self.places.source_offsets[side.tensor], buffer.data
         with self.files.use(self.places.source_paths[side.tensor]) as fd:
-            for start, count in _stretches(side, order):
+            for start, count in stretches(side, order):
                 read_into(fd, rest[: count * size], base + start * size)
                 rest = rest[count * size :]
         self.counts.read += len(buffer)
@@ -227,7 +228,7 @@ class Mover:
             kind = self._put(buffer.view(WORDS[size]).reshape(side.extent), values, item)
             base, rest = self.places.target_offsets[side.tensor], buffer.data
             with self.files.use(self.places.target_paths[side.tensor], writing=True) as fd:
-                for start, count in _stretches(side, range(len(side.extent))):
+                for start, count in stretches(side, range(len(side.extent))):
                     write_all(fd, rest[: count * size], base + start * size)
                     rest = rest[count * size :]
             self._count(kind, 0, buffer.size)
@@ -281,37 +282,3 @@ class Mover:
         self.counts.written += written
         self.counts.kinds[kind] = self.counts.kinds.get(kind, 0) + 1
         self.advance(written)
-
-
-def kernel_copy(source: int, target: int, count: int, read_at: int, write_at: int) -> int:
-    """Bytes copied inside the kernel; 0 where the file systems do not offer it."""
-    try:
-        return os.copy_file_range(source, target, count, read_at, write_at)
-    except OSError as error:
-        if error.errno in NOT_SERVED:
-            return 0
-        raise
-
-
-def _runs(source: Side, target: Side) -> Iterator[tuple[int, int, int]]:
-    """(first in the source, first in the target, elements) of what lies side by side in both."""
-    inner = source.steps[-1:] == (1,) == target.steps[-1:]
-    count = source.extent[-1] if inner else 1
-    outer = len(source.extent) - inner
-    for index in np.ndindex(*source.extent[:outer]):
-        read = sum([i * step for i, step in zip(index, source.steps, strict=False)])
-        write = sum([i * step for i, step in zip(index, target.steps, strict=False)])
-        yield source.at + read, target.at + write, count
-
-
-def _stretches(side: Side, order: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(first element, count) of what lies side by side, axes from the outer to the inner one."""
-    extent, steps = [side.extent[axis] for axis in order], [side.steps[axis] for axis in order]
-    count = 1
-    while extent and steps[-1] == count:  # this axis continues the run
-        count *= extent.pop()
-        steps.pop()
-    if not math.prod(extent):
-        return
-    for index in np.ndindex(*extent):
-        yield side.at + sum([i * step for i, step in zip(index, steps, strict=True)]), count

@@ -98,7 +98,7 @@ class Plan:
         found = names[np.select([decoded, before != after, direct, turned], [0, 1, 2, 3], 4)]
         return {str(name): int(count) for name, count in zip(*np.unique(found, return_counts=True), strict=True)}
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that determines the bytes written."""
         digest = hashlib.sha256()
