@@ -94,7 +94,7 @@ class Table:
         ours: Sequence[str],
         rival: str,
         arguments: Sequence[str],
-        same: Callable[[Path, Path], bool] | None,
+        same: Callable[[Path, Path], str] | None,
     ) -> None:
         """One line. `{out}` in arguments is the output of the side."""
         results = {"ours": Result(), "theirs": Result()}
@@ -115,7 +115,7 @@ class Table:
                 result.seconds.append(seconds)
                 result.mib = max(result.mib, mib)
         ratio = median(results["theirs"].seconds) / median(results["ours"].seconds)
-        equal = "not compared" if same is None or results["theirs"].over else _verdict(same(*outs.values()))
+        equal = "not compared" if same is None or results["theirs"].over else same(*outs.values())
         print(
             f"| {job} | {results['ours'].text()} | {rival} | {results['theirs'].text()} | "
             f"{'> ' if results['theirs'].over else ''}{ratio:.2f} | {equal} |",
@@ -142,10 +142,6 @@ class Table:
         return [sys.executable, str(HERE / "weights_rivals.py"), job, *arguments]
 
 
-def _verdict(equal: bool) -> str:
-    return "equal" if equal else "DIFFER"
-
-
 def tensors_by_place(directory: Path) -> dict[tuple[str, str], bytes]:
     """Digest-sized contents of every tensor, by the rank folder it is in and its name."""
     import hashlib
@@ -159,13 +155,23 @@ def tensors_by_place(directory: Path) -> dict[tuple[str, str], bytes]:
     return found
 
 
-def same_tensors(ours: Path, theirs: Path) -> bool:
-    """Whether two directories hold the same tensors in the same rank folders, whatever their files are called."""
-    return tensors_by_place(ours) == tensors_by_place(theirs)
+def same_tensors(ours: Path, theirs: Path, direct: Path | None = None) -> str:
+    """Whether two directories hold the same tensors in the same rank folders, whatever their files are called.
+
+    `direct` is what ours makes from the original in one step: if outputs differ, it says whose is right.
+    """
+    left, right = tensors_by_place(ours), tensors_by_place(theirs)
+    if left == right:
+        return "equal"
+    wrong = sum(left[key] != right.get(key) for key in left)
+    if direct is None:
+        return f"DIFFER in {wrong} of {len(left)} tensors"
+    whose = "ours" if left == tensors_by_place(direct) else "neither"
+    return f"{wrong} of {len(left)} tensors differ; cut from the original: {whose}"
 
 
-def same_ckpt(ours: Path, theirs: Path) -> bool:
-    """Whether MindSpore reads the same from two `.ckpt` files."""
+def same_ckpt(ours: Path, theirs: Path) -> str:
+    """Whether two `.ckpt` files hold the same tensors."""
     from mappings.formats.mindspore_ckpt_reader import read_ckpt
 
     contents = []
@@ -175,7 +181,7 @@ def same_ckpt(ours: Path, theirs: Path) -> bool:
         contents.append(
             {t.name: (t.dtype, t.shape, b"".join(data[a : a + n] for a, n in t.spans)) for t in read_ckpt(path).tensors}
         )
-    return contents[0] == contents[1]
+    return "equal" if contents[0] == contents[1] else "DIFFER"
 
 
 def prepared(source: Path, folder: Path) -> dict[str, Path]:
@@ -217,7 +223,7 @@ def dense(table: Table, source: Path, paths: dict[str, Path]) -> None:
         turn,
         "transform",
         [str(paths["tp4"]), strategy(paths["tp4"]), strategy(paths["tp2"]), "{out}"],
-        same_tensors,
+        lambda ours, theirs: same_tensors(ours, theirs, paths["tp2"]),
     )
     (part,) = paths["full"].glob("part*.safetensors")
     as_ckpt = ["convert", full, "-o", "{out}", "--to", "ckpt"]
