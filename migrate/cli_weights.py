@@ -72,10 +72,12 @@ def _hints(
     spelling: str | None = None,
     key: str | None = None,
     strategy: Path | None = None,
+    ending: str | None = None,
+    redundancy_removed: bool = False,
 ) -> Hints:
     from migrate.weights.opening import Hints
 
-    return Hints(container, family, config, key, spelling, strategy)
+    return Hints(container, family, config, key, spelling, strategy, ending, redundancy_removed)
 
 
 @weights.command("convert")
@@ -103,6 +105,12 @@ def weights_convert(
     from_spelling: Spelled = None,
     key: Key = None,
     strategy: Strategies = None,
+    ending: Annotated[
+        str | None, typer.Option(help="How file names in rank_N folders end, where those have several steps.")
+    ] = None,
+    redundancy_removed: Annotated[
+        bool, typer.Option("--redundancy-removed", help="Ranks of the source lack what others hold.")
+    ] = False,
     to_strategy: Annotated[
         Path | None, typer.Option("--to-strategy", help="With --to strategy: strategy files to cut by, not a layout.")
     ] = None,
@@ -114,7 +122,11 @@ def weights_convert(
     remove_redundancy: Annotated[
         bool, typer.Option("--remove-redundancy", help="With --to strategy: each piece in one rank's file only.")
     ] = False,
-    step: Annotated[int, typer.Option(min=0, help="With --to iteration: the number of the step.")] = 0,
+    mindformers: Annotated[
+        str | None, typer.Option(help="With --to strategy: MindFormers' file names before 2.x, with this prefix.")
+    ] = None,
+    epoch: Annotated[int, typer.Option(min=0, help="With --mindformers: the epoch in file names.")] = 1,
+    step: Annotated[int, typer.Option(min=0, help="With --to iteration or --mindformers: the step.")] = 0,
     table: Annotated[
         Path | None, typer.Option(help="With --family none: weights_table.json of the converted repository.")
     ] = None,
@@ -156,9 +168,11 @@ def weights_convert(
         crc,
         as_ckpt,
         remove_redundancy,
+        mindformers,
+        epoch,
         step,
     )
-    hints = _hints(container, family, config, from_spelling, key, strategy)
+    hints = _hints(container, family, config, from_spelling, key, strategy, ending, redundancy_removed)
     result = command.convert(
         source, out, destination=destination, hints=hints, cast=dtype, weights_only=weights_only, **options
     )

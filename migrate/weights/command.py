@@ -23,6 +23,7 @@ from migrate.report import Report, Stage, Verdict
 from migrate.weights.codes import finding
 from migrate.weights.containers import hf, sharded, table
 from migrate.weights.containers.content import Content
+from migrate.weights.containers.counters import common_values
 from migrate.weights.containers.rank_folders import RANK, STRATEGY_FOLDER
 from migrate.weights.conversion import Request, carry_out, errors, stage
 from migrate.weights.destinations import Destination, Origin, files_for
@@ -217,7 +218,7 @@ def _origin(checkpoint: Checkpoint, content: Content) -> Origin:
     manifest = checkpoint.extra.get("manifest")
     training = manifest.training if manifest is not None and content.states else {}
     versions = {"msmigrate": version("msmigrate"), "python": platform.python_version()}
-    return Origin(record, training, versions)
+    return Origin(record, training, versions, common_values(checkpoint) if content.states else {})
 
 
 def _conversion_manifest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ Writer = Callable[[Path, Mapping[str, FileRecord]], list[Path]]
 """Writes the small files of a container into a directory; gives those that it wrote or changed."""
 WHOLE = (hf.NAME, mindspore.NAME, ckpt.NAME)
 CUT = (sharded.NAME, strategy.NAME, iteration.NAME)
+NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,9 @@ class Destination:
     """Of `strategy`: protobuf files in place of safetensors."""
     remove_redundancy: bool = False
     """Of `strategy`: each piece in the file of one of the ranks that hold it."""
+    mindformers: str | None = None
+    """Of `strategy`: files as MindFormers before 2.x names them, with this prefix, epoch and step."""
+    epoch: int = 1
     step: int = 0
     """Of `iteration`: its number."""
 
@@ -60,7 +65,9 @@ class Destination:
             "--crc": (self.crc, (mindspore.NAME, ckpt.NAME)),
             "--as-ckpt": (self.as_ckpt, (strategy.NAME,)),
             "--remove-redundancy": (self.remove_redundancy, (strategy.NAME,)),
-            "--step": (self.step != 0, (iteration.NAME,)),
+            "--mindformers": (self.mindformers is not None, (strategy.NAME,)),
+            "--epoch": (self.epoch != 1, (strategy.NAME,)),
+            "--step": (self.step != 0, (iteration.NAME, strategy.NAME)),
         }
         for option, (is_given, containers) in given.items():
             if is_given and self.container not in containers:
@@ -69,6 +76,10 @@ class Destination:
             raise UserError("the strategy files say how to cut; leave out the parallel layout")
         if self.max_shard_size is not None and self.max_shard_size < 1:
             raise UserError(f"max shard size must be at least 1 byte, found {self.max_shard_size}")
+        if self.container == strategy.NAME and self.mindformers is None and (self.step or self.epoch != 1):
+            raise UserError("--epoch and --step are in file names with --mindformers only")
+        if self.mindformers is not None and (self.as_ckpt or not NAME.fullmatch(self.mindformers)):
+            raise UserError(f"--mindformers: {self.mindformers!r} must be a word, and its files are safetensors")
         if self.step < 0:
             raise UserError(f"step must be at least 0, found {self.step}")
 
@@ -82,6 +93,8 @@ class Origin:
     training: Mapping[str, Any]
     """State of a run."""
     versions: Mapping[str, str]
+    common: Mapping[str, Any] = field(default_factory=dict)
+    """Of `common.json`."""
 
 
 def files_for(content: Content, destination: Destination, origin: Origin) -> tuple[list[TargetFile], Writer]:
@@ -106,7 +119,7 @@ def files_for(content: Content, destination: Destination, origin: Origin) -> tup
     stages = stages_for(content, destination.layout)
     step = destination.step
     files = iteration.layout(content, stages, step)
-    return files, lambda directory, _: iteration.finish(directory, content, stages, step, {})
+    return files, lambda directory, _: iteration.finish(directory, content, stages, step, origin.common)
 
 
 def _hf(content: Content, destination: Destination, origin: Origin) -> tuple[list[TargetFile], Writer]:
@@ -137,6 +150,8 @@ def _strategy(content: Content, destination: Destination) -> tuple[list[TargetFi
     else:
         stages = stages_for(content, destination.layout)
     naming = Naming(suffix=CKPT if destination.as_ckpt else SAFETENSORS)
+    if destination.mindformers is not None:
+        naming = Naming.mindformers(destination.mindformers, destination.epoch, destination.step)
     alone = destination.remove_redundancy
     files = strategy.layout(content, stages, naming, remove_redundancy=alone)
     return files, lambda directory, _: strategy.finish(

@@ -13,6 +13,7 @@ from mappings.formats.iteration import METADATA, TRACKER
 from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.param_name_map import NAME as NAME_MAP
 from migrate.weights.containers import ckpt, hf, iteration, mindspore, sharded, strategy
+from migrate.weights.containers.rank_folders import rank_folders
 from migrate.weights.tensors import Checkpoint
 
 CONTAINERS = ("hf", "sharded", "mindspore", "strategy", "iteration", "ckpt")
@@ -36,6 +37,10 @@ class Hints:
     """Of the names, where they fit several spellings."""
     strategy: Path | None = None
     """Strategy file or folder of `rank_N` folders."""
+    ending: str | None = None
+    """Of the file names in `rank_N` folders, where those have files of several steps."""
+    redundancy_removed: bool = False
+    """Whether ranks lack what others hold; safetensors of MindSpore say so themselves, a `.ckpt` does not."""
 
 
 def open_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
@@ -67,8 +72,8 @@ def _read(path: Path, kind: str, hints: Hints) -> Checkpoint:
         raise UserError(f"{path}: a {kind} directory has its own config.json, which says the family")
     if kind != "hf" and hints.key:
         raise UserError(f"{path}: --key is for pickled weights")
-    if kind != "strategy" and hints.strategy:
-        raise UserError(f"{path}: --strategy is for rank_N folders")
+    if kind != "strategy" and (hints.strategy or hints.ending or hints.redundancy_removed):
+        raise UserError(f"{path}: --strategy, --ending and --redundancy-removed are for rank_N folders")
     if kind in OWN_NAMES and hints.spelling:
         raise UserError(f"{path}: a {kind} directory has the spelling of its names")
     match kind:
@@ -79,7 +84,15 @@ def _read(path: Path, kind: str, hints: Hints) -> Checkpoint:
         case "mindspore":
             return mindspore.read(path, family, config, hints.spelling)
         case "strategy":
-            return strategy.read(path, family, config, hints.spelling, strategy=hints.strategy)
+            return strategy.read(
+                path,
+                family,
+                config,
+                hints.spelling,
+                strategy=hints.strategy,
+                ending=hints.ending,
+                redundancy_removed=hints.redundancy_removed,
+            )
         case "iteration":
             return iteration.read(path, family, config, hints.spelling)
         case "ckpt":
@@ -105,7 +118,7 @@ def kind_of(path: Path) -> str:
         return "mindspore"
     if (path / TRACKER).exists() or (path / METADATA).exists():
         return "iteration"
-    if any(path.glob("rank_[0-9]*")):
+    if rank_folders(path) is not None:
         return "strategy"
     read_config(path)  # names what is missing
     return "hf"

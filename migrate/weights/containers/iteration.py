@@ -12,6 +12,7 @@ from mappings.families import Family
 from mappings.formats.hf_directory import read_json
 from mappings.formats.iteration import (
     COMMON,
+    COMMON_KEYS,
     METADATA,
     MODEL,
     OPTIMIZER,
@@ -29,6 +30,7 @@ from mappings.formats.iteration import (
 from mappings.formats.mindspore_dtypes import TO_MINDSPORE
 from mappings.formats.strategy_slices import Slices
 from migrate.report import Finding
+from migrate.weights.codes import finding
 from migrate.weights.containers.account import Account, padding_note
 from migrate.weights.containers.content import Content, aligned
 from migrate.weights.containers.expected import Expected, detect_spelling, padded, whole
@@ -99,6 +101,9 @@ def read(
     account.file("", [], rest, {}, holder="", partial=True)
     account.findings += reader.padded.values()
     common = read_json(directory / COMMON) if (directory / COMMON).is_file() else {}
+    account.findings += [
+        finding("W009", f"{key} is not carried over", file=COMMON) for key in sorted(set(common) - set(COMMON_KEYS))
+    ]
     return account.close(NAME, {"spelling": spelling, "parameters": parameters, "common": common})
 
 

@@ -45,6 +45,11 @@ class Naming:
         return cls(prefix, SAFETENSORS, LEGACY[0], epoch, step)
 
 
+def rank_folders(directory: Path) -> Path | None:
+    """Where the `rank_N` folders of a checkpoint are: in its directory, or deeper as MindFormers has them."""
+    return next((place for place in (directory, *(directory / name for name in LEGACY)) if _folders(place)), None)
+
+
 def rank_files(directory: Path, ending: str | None = None) -> dict[int, Path]:
     """The file of each rank.
 
@@ -55,7 +60,7 @@ def rank_files(directory: Path, ending: str | None = None) -> dict[int, Path]:
     Raises:
         UserError: no rank folder, a gap in their numbers, or a folder without exactly one file that is meant.
     """
-    base = next((d for d in (directory, *(directory / name for name in LEGACY)) if _folders(d)), None)
+    base = rank_folders(directory)
     if base is None:
         raise UserError(f"{directory}: no rank_0, rank_1 ... in it")
     folders = _folders(base)
