@@ -38,7 +38,7 @@ def run(case, directory, monkeypatch, soft, budget, threads=1):
 
 
 @pytest.mark.parametrize(("soft", "budget"), SIZES)
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(20))
 def test_random_layouts(tmp_path, monkeypatch, soft, budget, seed):
     case = make_case(tmp_path, seed)
     run(case, tmp_path / "out", monkeypatch, soft, budget, threads=1 + seed % 2)
@@ -54,7 +54,10 @@ def test_random_layouts_without_the_kernel(tmp_path, monkeypatch, seed):
 @pytest.mark.parametrize("seed", range(10))
 def test_random_layouts_that_are_decoded(tmp_path, monkeypatch, soft, budget, seed):
     case = make_case(tmp_path, seed, decoded=True)
-    run(case, tmp_path / "out", monkeypatch, soft, budget)
+    made, _ = run(case, tmp_path / "out", monkeypatch, soft, budget)
+    if soft == SIZES[0][0]:
+        for number in np.unique(made.copies.source).tolist():
+            assert case.source.tensors[number].decoder.decoded.max() == 1  # no row is decoded twice
 
 
 def experts(count, f, h):

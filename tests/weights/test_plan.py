@@ -159,3 +159,10 @@ def test_long_tensors_of_a_ckpt_lie_in_slices(tmp_path, monkeypatch):
 def test_packed_elements_are_refused():
     with pytest.raises(PlanError, match="F4 elements are no whole bytes"):
         plan(source(A, B, dtype="F4"), target(A, B))
+
+
+def test_empty_checkpoint(tmp_path):
+    made = plan(source(atoms=()), target())
+    assert made.kinds == {} and made.lossy == () and made.bytes_minimum == made.bytes_padding == 0
+    done = execute(made, tmp_path, memory_budget=1 << 20, threads=1, advance=lambda amount: None)
+    assert set(done.files) == {"t"} and (tmp_path / "t").stat().st_size == done.files["t"].bytes

@@ -89,6 +89,8 @@ class Plan:
     def kinds(self) -> dict[str, int]:
         """Number of copies by what they take: whole ranges, strides, transposes, casts, decoding."""
         copies = self.copies
+        if not len(copies):
+            return {}
         before = np.array([source.stored.dtype for source in self.sources])[copies.source]
         after = np.array([target.dtype for target in self.targets])[copies.target]
         decoded = np.array([source.decoder is not None for source in self.sources])[copies.source]
@@ -162,16 +164,18 @@ def _arranged(
 ) -> Plan:
     """Copies in units and batches."""
     read_size, write_size = _itemsizes(stored), _itemsizes(flat)
+    # What decoders give is only had in whole rows: copies that share one belong together.
+    rows = np.array([_row(source) for source in sources] or [1], np.int64)
+    share = SHARE // np.maximum(read_size[copies.source], write_size[copies.target])
+    row = rows[copies.source]
+    copies = split_long(copies, np.maximum(share // row, 1) * row)
+    row = rows[copies.source]
+    begin, end = copies.read // row * row, -(-copies.read_stop // row) * row
+    unit = unit_numbers(copies.source, begin, end, copies.target, copies.write, copies.write_stop)
     plain = _plain(sources, flat, copies)
-    rows = np.array([max(s.arrangement.shape[-1:] or (1,)) for s in stored] or [1], np.int64)
-    share = SHARE // np.maximum(read_size[copies.source], write_size[copies.target]) if len(copies) else rows[:0]
-    whole_rows = np.maximum(share // np.maximum(rows[copies.source], 1), 1) * np.maximum(rows[copies.source], 1)
-    copies = split_long(copies, np.where(plain, share, whole_rows))
-    plain = _plain(sources, flat, copies)
-    unit = unit_numbers(copies.source, copies.read, copies.read_stop, copies.target, copies.write, copies.write_stop)
-    nbytes = copies.volume * write_size[copies.target] if len(copies) else copies.volume
+    nbytes = copies.volume * write_size[copies.target]
     single = (copies.extent[:, 1:] == 1).all(axis=1) & (copies.runs == copies.extent[:, 0])
-    long = plain & (single | (copies.runs * write_size[copies.target] >= DIRECT_RUN)) if len(copies) else plain
+    long = plain & (single | (copies.runs * write_size[copies.target] >= DIRECT_RUN))
     # A unit of which every copy can be made by itself is taken apart again.
     assembled = np.zeros(int(unit.max(initial=-1)) + 1, bool)
     assembled[unit[~long]] = True
@@ -188,6 +192,11 @@ def _arranged(
     number = (behind - 1) // BATCH
     first = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]])) if len(starts) else starts
     return Plan(sources, files, copies, units, alone[starts], np.append(first, len(starts)), comparisons, findings)
+
+
+def _row(source: SourceTensor) -> int:
+    """Elements of which reading takes all or none."""
+    return 1 if source.decoder is None else max(1, *source.stored.arrangement.shape[-1:])
 
 
 def _plain(sources: Sequence[SourceTensor], flat: Sequence[Stored], copies: Copies) -> np.ndarray:
