@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mappings.arrangement import Arrangement, Shape
 from mappings.formats.strategy import TensorLayout
+
+MAX_RANKS = 1 << 17  # of a stage; more is no machine but a damaged file
 
 
 @dataclass(frozen=True)
@@ -39,16 +42,11 @@ class Slices:
 
     def indices(self, rank: int) -> Shape:
         """Which piece along each axis a rank holds."""
-        place = _coordinates(rank % self.ranks, self.mesh)
-        result = [_number([place[axis] for axis in cut], [self.mesh[axis] for axis in cut]) for cut in self.cuts]
-        if self.optimizer > 1:
-            result[0] = result[0] * self.optimizer + self._copy(place) % self.optimizer
-        return tuple(result)
+        return _table(self).indices[rank % self.ranks]
 
     def copies(self, rank: int) -> tuple[int, ...]:
         """Ranks of the stage that hold the same piece, ascending."""
-        mine = self.indices(rank)
-        return tuple(other for other in range(self.ranks) if self.indices(other) == mine)
+        return _table(self).groups[rank % self.ranks]
 
     def whole(self, local: Sequence[int]) -> Shape:
         """Shape of the tensor of which every rank holds `local`.
@@ -76,10 +74,32 @@ class Slices:
                 tensor = tensor.slice(axis, index * size, (index + 1) * size)
         return tensor
 
-    def _copy(self, place: Sequence[int]) -> int:
-        used = {axis for cut in self.cuts for axis in cut}
-        free = [axis for axis in range(len(self.mesh)) if axis not in used]
-        return _number([place[axis] for axis in free], [self.mesh[axis] for axis in free])
+
+@dataclass(frozen=True)
+class _Table:
+    """For each rank of a stage."""
+
+    indices: tuple[Shape, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+
+@lru_cache(maxsize=1024)
+def _table(cut: Slices) -> _Table:
+    """All ranks at once: tensors by the thousand share a cut."""
+    used = {axis for one in cut.cuts for axis in one}
+    free = [axis for axis in range(len(cut.mesh)) if axis not in used]
+    indices: list[Shape] = []
+    groups: dict[Shape, list[int]] = {}
+    for rank in range(cut.ranks):
+        place = _coordinates(rank, cut.mesh)
+        piece = [_number([place[a] for a in one], [cut.mesh[a] for a in one]) for one in cut.cuts]
+        if cut.optimizer > 1:
+            copy = _number([place[a] for a in free], [cut.mesh[a] for a in free])
+            piece[0] = piece[0] * cut.optimizer + copy % cut.optimizer
+        indices.append(tuple(piece))
+        groups.setdefault(tuple(piece), []).append(rank)
+    members = {piece: tuple(ranks) for piece, ranks in groups.items()}
+    return _Table(tuple(indices), tuple(members[piece] for piece in indices))
 
 
 def slices(layout: TensorLayout, axes: int) -> Slices:
@@ -105,6 +125,8 @@ def slices(layout: TensorLayout, axes: int) -> Slices:
     used = [axis for cut in cuts for axis in cut]
     if any(not 0 <= axis < len(mesh) for axis in used) or len(set(used)) != len(used):
         raise ValueError(f"tensor_map {_text(layout.tensor_map)} does not fit dev_matrix {list(mesh)}")
+    if math.prod(mesh) > MAX_RANKS:
+        raise ValueError(f"dev_matrix {list(mesh)} has more than {MAX_RANKS} ranks")
     copies = math.prod(mesh) // math.prod(mesh[axis] for axis in used)
     pieces = layout.opt_weight_shard_size
     if not layout.opt_weight_shard_step or not pieces:

@@ -301,6 +301,7 @@ BAD_LAYOUTS = {
     "another number of axes": TensorLayout(((2, 2),), ((0,),)),
     "uneven": TensorLayout(((2, 2),), ((0, -1),), ((3, 5),)),
     "embedding of a field": TensorLayout(((2, 2),), ((0, -1),), field=3),
+    "ranks without end": TensorLayout(((1 << 30, 1 << 30),), ((0, -1),)),
     "more pieces than copies": TensorLayout(((2, 2),), ((0, -1),), opt_weight_shard_step=2, opt_weight_shard_size=4),
 }
 

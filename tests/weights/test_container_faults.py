@@ -17,6 +17,7 @@ from mappings.layout import ParallelLayout
 from migrate.weights.containers import ckpt, hf, iteration, mindspore, sharded, strategy
 from migrate.weights.containers.content import Content
 from migrate.weights.containers.stages import stages_for
+from migrate.weights.engine.plan import plan
 from migrate.weights.tensors import Checkpoint
 
 CONFIG = config("qwen2", vocab_size=40)
@@ -123,6 +124,18 @@ def test_a_tensor_without_any_rank_is_found(tmp_path, training):
     for path in (tmp_path / "a").glob("rank_*/*"):
         change(path, lambda arrays: arrays.pop(NORM))
     assert found(strategy.read(tmp_path / "a", config=CONFIG)) == {("W001", NORM)}
+
+
+def test_a_piece_that_no_rank_has_is_found(tmp_path, training):
+    to_strategy(training, tmp_path / "a", LAYOUT, remove_redundancy=True)
+    holders = [path for path in sorted((tmp_path / "a").glob("rank_*/*")) if Q in load_file(path)]
+    assert len(holders) == 2  # both halves, each in one of two ranks
+    change(holders[1], lambda arrays: arrays.pop(Q))
+    checkpoint = strategy.read(tmp_path / "a", config=CONFIG)
+    assert errors(checkpoint) == []
+    lost = plan(checkpoint, mindspore.layout(Content.of(checkpoint))).findings
+    assert [(one.code, one.tensor) for one in lost] == [("W019", Q)]
+    assert "of 256 elements" in lost[0].message
 
 
 def test_strategies_that_contradict_each_other_are_refused(tmp_path, training):

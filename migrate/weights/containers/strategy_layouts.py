@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mappings.errors import UserError
 from mappings.formats.strategy import Operator, Strategy, TensorLayout, encode_strategy, read_strategy
-from mappings.formats.strategy_slices import Slices, slices, tensor_layout
+from mappings.formats.strategy_slices import MAX_RANKS, Slices, slices, tensor_layout
 from migrate.weights.containers.content import Content
 from migrate.weights.containers.stages import Stages
 from migrate.weights.containers.states import state_name
@@ -86,6 +86,8 @@ def read_layouts(paths: Sequence[Path]) -> tuple[Layouts, int]:
     if sorted(found) != list(range(len(found))):
         raise UserError(f"{paths[0]}: stages {sorted(found)} are given, which are not all")
     sizes = {_mesh_size(one) for stage in found.values() for one in stage.values()}
+    if max(sizes) > MAX_RANKS:
+        raise UserError(f"{paths[0]}: layouts are for {max(sizes)} ranks, which no run has")
     if len(sizes) > 1:
         raise UserError(f"{paths[0]}: layouts are for {' and '.join(map(str, sorted(sizes)))} ranks")
     return [found[stage] for stage in range(len(found))], sizes.pop()
