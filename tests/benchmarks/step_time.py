@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,20 +35,20 @@ WARM_UP = 3
 """Eager and watched, recorded and compiled, first run of the graph."""
 
 
-def prepare(name: str, folder: Path, programs: Path) -> tuple[dict[str, Path], int]:
-    """The project with its steps in PyTorch, converted, and converted with the switches on; the number of these."""
+def prepare(name: str, folder: Path, programs: Path) -> tuple[dict[str, Path], Counter[str]]:
+    """The project in PyTorch, converted, and converted with the switches on; the number of these by kind of step."""
     source = folder / "torch"
     shutil.copytree(PROJECTS[name], source)
     shutil.copyfile(programs / f"{name}.py", source / "step_program.py")
     sides = {"torch": source, "eager": folder / "eager", "compiled": folder / "compiled"}
     for side in ("eager", "compiled"):
         report = convert(source, sides[side])
-    switches = 0
+    switches: Counter[str] = Counter()
     for file in {step["file"] for step in report.facts["execution"]}:
         steps = [step for step in report.facts["execution"] if step["file"] == file and step["function_line"]]
         path = sides["compiled"] / file
         path.write_text(switched_on(path.read_text(encoding="utf-8"), [step["function_line"] for step in steps]))
-        switches += len(steps)
+        switches.update(step["kind"] for step in steps)
     return sides, switches
 
 
