@@ -36,10 +36,10 @@ def main() -> None:
         rows.append(row)
         ms = {side: value / TOKENS for side, value in row["step_ms"].items()}
         cpu = {side: value / TOKENS for side, value in row["cpu_ms"].items()}
+        switches = row["switches"]["generation step"]
         print(
-            f"| {name} | {options.size} | {row['switches']['generation step']} | "
-            f"{ms['torch']:.1f} | {ms['eager']:.1f} | {ms['compiled']:.1f} | {cpu['torch']:.1f} / {cpu['eager']:.1f} / {cpu['compiled']:.1f} | "
-            f"{ms['compiled'] / ms['eager']:.2f} |",
+            f"| {name} | {options.size} | {switches} | {ms['torch']:.1f} | {ms['eager']:.1f} | {ms['compiled']:.1f} | "
+            f"{cpu['torch']:.1f} / {cpu['eager']:.1f} / {cpu['compiled']:.1f} | {ms['compiled'] / ms['eager']:.2f} |",
             flush=True,
         )
     if options.json:
