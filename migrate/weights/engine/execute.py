@@ -17,8 +17,9 @@ from migrate.weights.engine.file_users import FileUsers
 from migrate.weights.engine.files import Files
 from migrate.weights.engine.forms import image
 from migrate.weights.engine.journal import Journal
-from migrate.weights.engine.mover import Counts, Mover, Places, Stopped
+from migrate.weights.engine.mover import Mover, Stopped
 from migrate.weights.engine.plan import Plan
+from migrate.weights.engine.reading import Places
 
 MIN_BUDGET = 1 << 20  # bytes per thread
 SYNC_BYTES = 256 << 20  # after so many bytes, or so many seconds, finished work is made safe
@@ -31,8 +32,6 @@ class Done:
 
     bytes_read: int = 0
     bytes_written: int = 0
-    kinds: dict[str, int] = field(default_factory=dict)
-    """Number of copies of each kind."""
     files: dict[str, FileRecord] = field(default_factory=dict)
     """Size and digest of each target file."""
     resumed: int = 0
@@ -130,7 +129,8 @@ class _Run:
                     worker.join()
             self.files.close()
         for mover in movers:
-            _add(self.done, mover.counts)
+            self.done.bytes_read += mover.bytes_read + mover.reader.bytes_read
+            self.done.bytes_written += mover.bytes_written
         return self.done
 
     def _create(self) -> Places:
@@ -275,10 +275,3 @@ class _Run:
         if isinstance(error, UserError):
             raise UserError(f"tensor {name!r}: {error}") from error
         raise error
-
-
-def _add(done: Done, counts: Counts) -> None:
-    done.bytes_read += counts.read
-    done.bytes_written += counts.written
-    for kind, number in counts.kinds.items():
-        done.kinds[kind] = done.kinds.get(kind, 0) + number

@@ -58,25 +58,26 @@ def tiles(items: Items, cost: Cost, *, soft: int, hard: int, row: Callable[[int]
     targets = {item.target.tensor for item in items}
     reading = gather or (len(sources) == 1 and len(targets) > 1)
     for span in spans([item.side(reading) for item in items]):
-        yield from _windows([items[number] for number in span.members], span, reading, cost, soft, hard, row)
+        yield from _windows([items[number] for number in span.members], span, reading, cost, hard, row)
 
 
 def _windows(
-    items: Items, span: Span, reading: bool, cost: Cost, soft: int, hard: int, row: Callable[[int], int]
+    items: Items, span: Span, reading: bool, cost: Cost, hard: int, row: Callable[[int], int]
 ) -> Iterator[Tile]:
     widest = max((item.side(reading) for item in items), key=lambda side: max(side.steps, default=1))
     unit = max(max(widest.steps, default=1), row(span.tensor) if reading else 1)
     size = span.size
     low = span.start
     while low < span.stop:
-        # The largest window that fits: halved until it does, in whole rows as long as there are several.
+        # The largest window that fits, for it gives the longest runs on the other side: halved until it does, in whole
+        # rows as long as there are several.
         while True:
             high = min(low + size, span.stop)
             if size > unit and high < span.stop:
                 high -= (high - span.start) % unit
             part = [piece for item in items for piece in item.within(reading, low, high)]
             alone = not reading and _one_target(part)
-            if cost(part, alone) <= (soft if size > unit else hard) or high - low <= 1:
+            if cost(part, alone) <= hard or high - low <= 1:
                 break
             size = max(1, (high - low) // 2)
         if part:
