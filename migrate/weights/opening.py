@@ -8,7 +8,7 @@ from pathlib import Path
 from mappings.errors import UserError
 from mappings.families import Family, load_family
 from mappings.formats.conversion_manifest import ConversionManifest
-from mappings.formats.hf_directory import read_config
+from mappings.formats.hf_directory import INDEX, SINGLE, read_config
 from mappings.formats.iteration import METADATA, TRACKER
 from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.param_name_map import NAME as NAME_MAP
@@ -120,5 +120,10 @@ def kind_of(path: Path) -> str:
         return "iteration"
     if rank_folders(path) is not None:
         return "strategy"
+    if not any((path / name).exists() for name in (SINGLE, INDEX)) and not any(path.glob("pytorch_model*")):
+        if any(path.glob("*.safetensors")):
+            return "mindspore"
+        if any(path.glob("*.ckpt")):
+            return "ckpt"
     read_config(path)  # names what is missing
     return "hf"

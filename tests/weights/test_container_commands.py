@@ -48,6 +48,21 @@ def test_every_container_is_written_recognised_and_read(tmp_path, full):
         assert elements(open_checkpoint(source)) == wanted
 
 
+def test_files_under_other_names_are_recognised(tmp_path, full):
+    run(full, tmp_path / "a", Destination("mindspore", spelling="mindformers"), Hints(container="mindspore"))
+    (tmp_path / "a/param_name_map.json").unlink()
+    (tmp_path / "a/part0.safetensors").rename(tmp_path / "a/ms-model-00001-of-00001.safetensors")
+    (tmp_path / "a/conversion_manifest.json").unlink()
+    assert kind_of(tmp_path / "a") == "mindspore"
+    run(tmp_path / "a", tmp_path / "b", Destination("ckpt"))
+    assert kind_of(tmp_path / "b") == "ckpt"
+    assert elements(open_checkpoint(tmp_path / "b")) == elements(mindspore.read(full))
+    (tmp_path / "b/other.ckpt").write_bytes(b"")
+    with pytest.raises(UserError, match=r"2 \.ckpt files in it"):
+        open_checkpoint(tmp_path / "b")
+    assert kind_of(full.parent / "hf") == "hf"
+
+
 def test_numbers_of_a_run_go_along_from_step_to_step(tmp_path, full):
     run(full, tmp_path / "a", Destination("iteration", LAYOUT, "mindformers", step=7), Hints(container="mindspore"))
     path = tmp_path / "a/iteration_00000007/common.json"

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mappings.errors import UserError
 from mappings.families import Family
 from mappings.formats.mindspore_ckpt import crc_trailer
 from migrate.weights.containers.account import Account
 from migrate.weights.containers.content import Content
 from migrate.weights.containers.expected import detect_spelling, whole
-from migrate.weights.containers.stored_files import model_of, read_file, state_style
+from migrate.weights.containers.stored_files import CKPT, model_of, read_file, state_style
 from migrate.weights.tensors import Checkpoint, TargetFile
 
 NAME = "ckpt"
@@ -27,7 +28,7 @@ def read(
     """One file; `config.json` is looked for beside it.
 
     Args:
-        path: the file.
+        path: the file, or a directory with one.
         family: of the model; None: by its `config.json`.
         config: `config.json`; None: that beside the file.
         spelling: of the names; None: by the names.
@@ -35,6 +36,11 @@ def read(
     Raises:
         UserError: the file is malformed, or the model is unknown.
     """
+    if path.is_dir():
+        found = sorted(path.glob("*" + CKPT))
+        if len(found) != 1:
+            raise UserError(f"{path}: {len(found)} .ckpt files in it, give the one that is meant")
+        path = found[0]
     family, config = model_of(path.parent, family, config)
     file = read_file(path)
     shapes = {entry.name: entry.shape for entry in file.entries}
