@@ -34,6 +34,7 @@ from migrate.weights.containers.content import Content
 from migrate.weights.containers.rank_folders import Naming
 from migrate.weights.containers.stages import Stages
 from migrate.weights.containers.strategy_layouts import stages_of, strategies_of
+from migrate.weights.engine.plan import plan
 from migrate.weights.tensors import Checkpoint
 
 CONFIGS = yaml.safe_load((Path(__file__).parents[1] / "mappings_core/family_configs.yaml").read_text(encoding="utf-8"))
@@ -286,3 +287,34 @@ def test_what_a_model_may_go_without_is_all_there_or_not_at_all(tmp_path, name):
     if len(gone) > 1:
         write_model(tmp_path / "half", model, without=(gone[0],))
         assert [(code, tensor) for code, tensor, _ in errors(hf.read(tmp_path / "half"))] == [("W001", gone[0])]
+
+
+def test_a_step_saved_with_all_its_copies_is_read(tmp_path, training):
+    """MindSpore Transformers without remove_redundancy: every rank has a file, and each piece several holders."""
+    to_iteration(training, tmp_path / "a", ParallelLayout(tp=2, dp=2), "mindformers")
+    step = tmp_path / "a/iteration_00000007"
+    body = json.loads((step / "metadata.json").read_text())
+    for held in body["storage_data"].values():
+        (first,) = held
+        for rank in first["rank_group"][1:]:
+            old, name = first["file_name"], first["file_name"].replace("-0000000-", f"-{rank:07d}-")
+            name = name.replace("-0000001-", f"-{rank:07d}-")
+            if not (step / name).exists():
+                (step / name).write_bytes((step / old).read_bytes())
+            held.append({"file_name": name, "storage_rank": rank, "rank_group": first["rank_group"]})
+    replicated = {name for name, held in body["storage_data"].items() if len(held) > 1}
+    assert len(replicated) > 40
+    # A norm is on all four ranks, but only the files of ranks 0 and 2 were copied from one that has it.
+    for held in body["storage_data"].values():
+        held[:] = [h for h in held if h["storage_rank"] % 2 == held[0]["storage_rank"] % 2]
+    (step / "metadata.json").write_text(json.dumps(body))
+    found = iteration.read(tmp_path / "a", config=training.config)
+    assert errors(found) == [] and elements(found) == elements(training)
+    assert len(list(step.glob("*.safetensors"))) == 8
+    assert plan(found, mindspore.layout(Content.of(found))).comparisons
+
+
+def test_a_step_without_metadata_holds_whole_tensors(tmp_path, training):
+    to_mindspore(training, tmp_path / "a")
+    found = iteration.read(tmp_path / "a", config=training.config)
+    assert errors(found) == [] and elements(found) == elements(training)
