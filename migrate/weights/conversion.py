@@ -176,6 +176,7 @@ def _planned(report: Report, made: Plan) -> None:
         files=len(made.files),
         tensors=targets,
         bytes_minimum=made.bytes_minimum,
+        bytes_to_read=made.bytes_read,
         bytes_padding=made.bytes_padding,
         units=len(made.units) - 1,
         copies=made.kinds,

@@ -125,8 +125,8 @@ def test_every_byte_is_read_once_and_every_range_written_once(tmp_path, monkeypa
     monkeypatch.setattr(
         mover, "write_all", lambda fd, buffer, at: (writes.append((at, len(buffer))), real(fd, buffer, at))
     )
-    _, done = run(case, tmp_path / "out", monkeypatch, budget, budget)
-    assert done.bytes_read == position
+    made, done = run(case, tmp_path / "out", monkeypatch, budget, budget)
+    assert done.bytes_read == made.bytes_read == position
     assert sum(size for _, size in writes) == position
     assert min(size for _, size in writes) >= 2 * F // 8  # never element by element
     if budget > position:

@@ -69,6 +69,27 @@ class Plan:
         """Bytes that cannot be avoided: every target without its padding."""
         return int((self.copies.volume * self.write_sizes[self.copies.target]).sum())
 
+    @cached_property
+    def bytes_read(self) -> int:
+        """Bytes of the sources that are read, each once for a unit; what decoders read in proportion."""
+        copies = self.copies
+        if not len(copies):
+            return 0
+        unit = np.repeat(np.arange(len(self.units) - 1), np.diff(self.units))
+        order = np.argsort(np.where(copies.extent > 1, copies.read_steps, -1), axis=1, kind="stable")
+        sorted_axes = [np.take_along_axis(table, order, axis=1) for table in (copies.extent, copies.read_steps)]
+        same = np.column_stack([unit, copies.source, copies.read, *sorted_axes])
+        once = np.ones(len(copies), bool)
+        once[np.flatnonzero(~np.repeat(self.direct, np.diff(self.units)))] = False
+        once[np.unique(same, axis=0, return_index=True)[1]] = True
+        sizes = [
+            size
+            if source.decoder is None
+            else sum(p.nbytes for p in source.decoder.parts) / source.stored.arrangement.size
+            for size, source in zip(self.read_sizes.tolist(), self.sources, strict=True)
+        ]
+        return round(float((copies.volume * np.array(sizes)[copies.source])[once].sum()))
+
     @property
     def bytes_padding(self) -> int:
         """Zeros in the targets."""
