@@ -75,14 +75,16 @@ def to_mindspore(source: Checkpoint, out: Path, spelling="hf", **options) -> Non
     mindspore.finish(out, files)
 
 
-def with_states(source: Checkpoint, out: Path, seed: int = 0) -> None:
-    """A full MindSpore directory with the weights of a model, random moments and counters."""
+def with_states(
+    source: Checkpoint, out: Path, seed: int = 0, prefixes: Sequence[str] = ("exp_avg.", "exp_avg_sq.")
+) -> None:
+    """A full MindSpore directory with the weights of a model, random states in F32, and counters."""
     from safetensors.numpy import save_file
 
     rng = np.random.default_rng(seed)
     to_mindspore(source, out)
     arrays = {}
-    for prefix in ("exp_avg.", "exp_avg_sq."):
+    for prefix in prefixes:
         for name, expected in Content.of(source).whole.items():
             arrays[prefix + name] = random_bytes(expected.arrangement.shape, 4, rng).view("<f4")[..., 0]
     save_file(arrays, out / "part1.safetensors")

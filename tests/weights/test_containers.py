@@ -262,6 +262,28 @@ def test_a_run_is_cut_anew_with_its_optimizer_state(tmp_path, training, zero):
         hf.layout(Content.of(training))
 
 
+def test_master_weights_go_along(tmp_path):
+    write_model(tmp_path / "hf", config("llama"), dtype="BF16")
+    with_states(hf.read(tmp_path / "hf"), tmp_path / "full", prefixes=("adam_m.", "adam_v.", "master."))
+    source = mindspore.read(tmp_path / "full")
+    assert errors(source) == [] and source.extra["states"] == ("exp_avg", "exp_avg_sq", "master")
+    content = replace(Content.of(source), counters={})
+    files = sharded.layout(content, ParallelLayout(tp=2, dp=2, zero=1))
+    assert [file.name for file in files if file.name.startswith("model")] == [
+        "model-rank00000.safetensors", "model-rank00001.safetensors",
+    ]  # fmt: skip
+    kinds = {t.name: (t.dtype, t.arrangement.shape) for file in files for t in file.tensors}
+    name = "model.layers.0.mlp.down_proj.weight"
+    assert kinds[name] == ("BF16", (16, 12)) and kinds["master." + name] == ("F32", (8, 12))
+    assert {name.split(".")[0] for name in kinds} == {"model", "lm_head", "exp_avg", "exp_avg_sq", "master"}
+    to_iteration(source, tmp_path / "steps", ParallelLayout(tp=2, dp=2), "mindformers")
+    again = iteration.read(tmp_path / "steps", config=source.config)
+    assert errors(again) == [] and elements(again) == elements(source)
+    assert {t.stored.name.split(".")[0] for t in again.tensors if "opt-" in t.stored.file} == {
+        "adam_m", "adam_v", "master", "global_step", "loss_scale",
+    }  # fmt: skip
+
+
 OPTIONAL = [
     name for name in sorted(CONFIGS)
     if any(s.optional for s in load_family(name).spelling(family_config(name)))
