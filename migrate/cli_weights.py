@@ -43,6 +43,10 @@ Config = Annotated[
 ]
 FamilyName = Annotated[str | None, typer.Option("--family", help="Family file to use; `none` for --table.")]
 Spelled = Annotated[str | None, typer.Option("--from-spelling", help="Of the names, where they fit several spellings.")]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", help="Pattern of names that may be left out although the model has no such tensor."),
+]
 Key = Annotated[str | None, typer.Option("--key", help="Where in a pickled file the state dict is, as `model.ema`.")]
 Strategies = Annotated[Path | None, typer.Option("--strategy", help="Strategy file or folder of a source of rank_N.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="Round weights to F32, BF16, F16 or F64; kept by default.")]
@@ -74,10 +78,11 @@ def _hints(
     strategy: Path | None = None,
     ending: str | None = None,
     redundancy_removed: bool = False,
+    allow: list[str] | None = None,
 ) -> Hints:
     from migrate.weights.opening import Hints
 
-    return Hints(container, family, config, key, spelling, strategy, ending, redundancy_removed)
+    return Hints(container, family, config, key, spelling, strategy, ending, redundancy_removed, tuple(allow or ()))
 
 
 @weights.command("convert")
@@ -103,6 +108,7 @@ def weights_convert(
     family: FamilyName = None,
     config: Config = None,
     from_spelling: Spelled = None,
+    allow: Allow = None,
     key: Key = None,
     strategy: Strategies = None,
     ending: Annotated[
@@ -172,7 +178,7 @@ def weights_convert(
         epoch,
         step,
     )
-    hints = _hints(container, family, config, from_spelling, key, strategy, ending, redundancy_removed)
+    hints = _hints(container, family, config, from_spelling, key, strategy, ending, redundancy_removed, allow)
     result = command.convert(
         source, out, destination=destination, hints=hints, cast=dtype, weights_only=weights_only, **options
     )
@@ -233,6 +239,7 @@ def weights_export(
     family: FamilyName = None,
     config: Config = None,
     from_spelling: Spelled = None,
+    allow: Allow = None,
     strategy: Strategies = None,
     memory_budget: Budget = 1024,
     threads: Threads = None,
@@ -244,7 +251,7 @@ def weights_export(
     """Turn any checkpoint (converted, or saved by a run) into a Hugging Face directory."""
     from migrate.weights import command
 
-    hints = _hints(container, family, config, from_spelling, None, strategy)
+    hints = _hints(container, family, config, from_spelling, None, strategy, allow=allow)
     options = _options(memory_budget, threads, force, resume)
     result = command.export(source, out, max_shard_size=max_shard_size, hints=hints, cast=dtype, **options)
     finish(result, json, report)
@@ -262,6 +269,7 @@ def weights_verify(
     container: Container = None,
     config: Config = None,
     from_spelling: Spelled = None,
+    allow: Allow = None,
     strategy: Strategies = None,
     json: Json = False,
     report: ReportFile = None,
@@ -269,9 +277,12 @@ def weights_verify(
     """Check a checkpoint: digests, headers, copies, and with --source every byte."""
     from migrate.progress import shown
     from migrate.weights import command
+    from migrate.weights.opening import Hints
 
     hints = _hints(container, None, config, from_spelling, None, strategy)
-    finish(command.verify(path, source=source, hints=hints, cast=cast, track=shown), json, report)
+    allowing = Hints(allow=tuple(allow or ()))
+    result = command.verify(path, source=source, hints=hints, source_hints=allowing, cast=cast, track=shown)
+    finish(result, json, report)
 
 
 @weights.command("diff")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from mappings.errors import UserError
@@ -12,6 +14,7 @@ from mappings.formats.hf_directory import INDEX, SINGLE, read_config
 from mappings.formats.iteration import METADATA, TRACKER
 from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.param_name_map import NAME as NAME_MAP
+from migrate.weights.codes import finding
 from migrate.weights.containers import ckpt, hf, iteration, mindspore, sharded, strategy
 from migrate.weights.containers.rank_folders import rank_folders
 from migrate.weights.tensors import Checkpoint
@@ -41,6 +44,8 @@ class Hints:
     """Of the file names in `rank_N` folders, where those have files of several steps."""
     redundancy_removed: bool = False
     """Whether ranks lack what others hold; safetensors of MindSpore say so themselves, a `.ckpt` does not."""
+    allow: tuple[str, ...] = ()
+    """Patterns (`*`, `?`) of names that may be in the checkpoint although the model has no such tensor."""
 
 
 def open_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
@@ -54,10 +59,35 @@ def open_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
     kind = hints.container or kind_of(path)
     if manifest is not None and manifest.container == kind not in OWN_NAMES:
         hints = replace(hints, spelling=hints.spelling or manifest.spelling)
-    checkpoint = _read(path, kind, hints)
+    checkpoint = allowing(_read(path, kind, hints), hints.allow)
     if manifest is None or manifest.container != kind:
         return checkpoint
     return replace(checkpoint, extra={"record": manifest.source, **checkpoint.extra})
+
+
+def allowing(checkpoint: Checkpoint, patterns: Sequence[str]) -> Checkpoint:
+    """The checkpoint with unexpected tensors left out, and listed, where their names fit a pattern.
+
+    Raises:
+        UserError: a pattern fits no unexpected tensor.
+    """
+    allowed: dict[str, str] = {}
+    findings = []
+    for found in checkpoint.findings:
+        fits = [p for p in patterns if found.code == "W002" and found.tensor and fnmatchcase(found.tensor, p)]
+        if not fits or found.tensor is None:
+            findings.append(found)
+            continue
+        allowed |= dict.fromkeys(fits, found.tensor)
+        message = found.message.replace("unexpected", f"left out, allowed by {fits[0]!r}", 1)
+        findings.append(finding("W006", message, file=found.file, tensor=found.tensor))
+    if idle := [pattern for pattern in patterns if pattern not in allowed]:
+        raise UserError(f"{checkpoint.directory}: --allow {idle[0]!r} fits no unexpected tensor")
+    extra = checkpoint.extra
+    if extra.get("record"):
+        names = [found.tensor for found in findings if found.code == "W006"]
+        extra = {**extra, "record": {**extra["record"], "left_out": sorted({*extra["record"]["left_out"], *names})}}
+    return replace(checkpoint, findings=tuple(findings), extra=extra) if allowed else checkpoint
 
 
 def home_of(path: Path) -> Path:
