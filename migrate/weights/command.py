@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mappings.errors import UserError
+from mappings.families.family import HF
 from mappings.formats.conversion_manifest import NAME as CONVERSION
 from mappings.formats.conversion_manifest import ConversionManifest
 from mappings.formats.iteration import COMMON, FOLDER, METADATA, TRACKER
@@ -88,6 +89,8 @@ def convert(
     if errors(report.findings):
         report.stages.append(stage("plan", report.findings, "no plan; nothing was written", None))
         return report
+    if command == "export":
+        destination = replace(destination, spelling=_published(checkpoint))
     content = Content.of(checkpoint, destination.spelling, cast)
     if weights_only or destination.container == hf.NAME:
         content = content.weights_only()
@@ -219,6 +222,17 @@ def _origin(checkpoint: Checkpoint, content: Content) -> Origin:
     training = manifest.training if manifest is not None and content.states else {}
     versions = {"msmigrate": version("msmigrate"), "python": platform.python_version()}
     return Origin(record, training, versions, common_values(checkpoint) if content.states else {})
+
+
+def _published(checkpoint: Checkpoint) -> str:
+    """The spelling of the Hugging Face directory that a checkpoint came from; the usual one where it cannot be had."""
+    spelling = (checkpoint.extra.get("record") or {}).get("spelling", HF)
+    family = checkpoint.family
+    assert family is not None
+    if spelling not in family.spellings:
+        return HF
+    encoded = any(tensor.encoding for tensor in family.spelling(checkpoint.config, spelling))
+    return HF if encoded else str(spelling)
 
 
 def _conversion_manifest(

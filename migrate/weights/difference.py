@@ -11,6 +11,7 @@ from migrate.progress import Tracker, quiet
 from migrate.report import Finding, Report, Severity, Stage, Verdict
 from migrate.weights.codes import finding
 from migrate.weights.containers.states import split_state
+from migrate.weights.conversion import DEFAULT_MEMORY_BUDGET, compare_replicas
 from migrate.weights.opening import Hints, open_checkpoint
 from migrate.weights.slow_path import Atoms, as_numbers
 from migrate.weights.tensors import Checkpoint
@@ -48,6 +49,8 @@ def diff(
     if report.findings:
         report.stages.append(Stage("parameters", Verdict.SKIPPED, "the headers are wrong"))
         return report
+    for side in sides:  # below, the first copy stands for all
+        compare_replicas(report, side, DEFAULT_MEMORY_BUDGET, track)
     report.stages.append(Stage("names", *_names(report, *sides)))
     rows: list[dict[str, Any]] = []
     left, right = (Atoms(side) for side in sides)

@@ -199,11 +199,9 @@ def converted(elements: Bytes, before: str, after: str) -> Bytes:
 
 def as_numbers(elements: Bytes, dtype: str) -> npt.NDArray[np.float64]:
     """Elements as numbers of fp64, which holds all of F16, BF16, F32 and F64."""
-    flat = np.ascontiguousarray(elements).reshape(-1)
+    flat: npt.NDArray[Any] = np.ascontiguousarray(elements).reshape(-1)
     if dtype == "BF16":
-        return (
-            (flat.view("<u2").astype(np.uint32) << 16).view(np.float32).astype(np.float64).reshape(elements.shape[:-1])
-        )
+        flat, dtype = flat.view("<u2").astype(np.uint32) << 16, "F32"
     kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"}
     with np.errstate(invalid="ignore"):  # signalling NaN
         return flat.view(kinds.get(dtype, "<u1")).astype(np.float64).reshape(elements.shape[:-1])
