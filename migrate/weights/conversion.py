@@ -84,12 +84,12 @@ def carry_out(
         return
     small = sum(path.stat().st_size for path in carried)
     check_space(request.out, made.bytes_minimum + made.bytes_padding + small)
+    head = head_of(made, {"files": [[path.name, *_status(path)] for path in carried]})
     staging = Staging(request.out, replace=request.force, resume=request.resume)
     report.findings += [
         finding("W018", f"a killed conversion left {path}, which was removed; --resume would have gone on with it")
         for path in staging.leftovers
     ]
-    head = head_of(made, {"files": [[path.name, *_status(path)] for path in carried]})
     try:
         staging.journal.begin(head)
     except UserError:
@@ -113,10 +113,11 @@ def carry_out(
             )
         if head_of(made, {"files": head["files"]}) != head:
             raise UserError(f"{source.directory}: a file changed while it was copied; start again")
-        staging.remove_others([file.name for file in files])
-        copy_files(carried, staging.directory)
-        records = {path.name: hash_file(staging.directory / path.name) for path in carried}
-        finish(staging.directory, {**done.files, **records})
+        with staging.resumable():
+            staging.remove_others([file.name for file in files])
+            copy_files(carried, staging.directory)
+            records = {path.name: hash_file(staging.directory / path.name) for path in carried}
+            finish(staging.directory, {**done.files, **records})
     _written(report, made, done, time.perf_counter() - start, request.out)
 
 

@@ -65,7 +65,7 @@ class Staging:
     Names are fixed, so that a killed conversion is found again: `.<out>.partial` holds the files, `.<out>.journal` says
     which of them are right, `.<out>.old` is the output that is replaced until the new one is in place.
 
-    After a failure while copying, what the journal vouches for is kept for `resume`; all else is removed.
+    After a failure in a `resumable` block, what the journal vouches for is kept for `resume`; else nothing is.
     """
 
     def __init__(self, out: Path, *, replace: bool, resume: bool) -> None:

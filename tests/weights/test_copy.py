@@ -166,11 +166,16 @@ def test_more_files_than_may_be_open(source, monkeypatch):
     assert verify(source.parent / "out", source=source).exit_code == 0
 
 
-def test_interrupt_keeps_nothing(source, monkeypatch):
+def test_interrupt_keeps_what_is_finished(source, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(conversion, "copy_files", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        convert(source, source.parent / "out", layout=TP2)
-    assert [path.name for path in source.parent.iterdir()] == ["hf"]
+    with monkeypatch.context() as patched:
+        patched.setattr(conversion, "copy_files", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            convert(source, source.parent / "out", layout=TP2)
+    assert sorted(path.name for path in source.parent.iterdir()) == [".out.journal", ".out.partial", "hf"]
+    report = convert(source, source.parent / "out", layout=TP2, resume=True)
+    assert report.exit_code == 0 and report.facts["bytes_moved"] == 0
+    assert sorted(path.name for path in source.parent.iterdir()) == ["hf", "out"]
+    assert verify(source.parent / "out", source=source).exit_code == 0

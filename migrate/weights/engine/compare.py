@@ -20,7 +20,7 @@ from migrate.weights.engine.strided import view
 from migrate.weights.engine.tiles import tiles
 from migrate.weights.tensors import SourceTensor
 
-SOFT = 8 << 20
+SOFT = 2 << 20
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from migrate.weights.engine.strided import WORDS, move, view
 from migrate.weights.engine.tiles import Tile, tiles
 
 KERNEL_CHUNK = 16 << 20  # bytes per copy_file_range call, so that progress moves
-SOFT = 8 << 20  # larger buffers gain nothing
+SOFT = 2 << 20  # what was read stays in the cache until it is written
 
 
 class Stopped(Exception):
