@@ -93,9 +93,13 @@ class Staging:
         self._keep = False
         try:
             self._recover(resume)
+            self._check_room()
         except OSError as error:
             self.journal.close()
             raise UserError(f"{error.filename or out}: cannot be restored ({error.strerror})") from error
+        except UserError:
+            self.close()
+            raise
 
     def __enter__(self) -> Staging:
         try:
@@ -117,7 +121,7 @@ class Staging:
                     f"{self.out}: writing failed ({problem.strerror or problem}); nothing was kept"
                 ) from problem
             except BaseException:
-                self._give_up()
+                self._give_up()  # nothing is left to give up where only tidying up failed
                 raise
             return
         if self._keep and (self.journal.batches or self.journal.files):
@@ -181,30 +185,41 @@ class Staging:
             shutil.rmtree(self.directory)
         self.journal.clear()
 
+    def _check_room(self) -> None:
+        """Refuses at once what publishing would refuse after all the work."""
+        if self.already_done or not self._is_filled():
+            return
+        if not self.replace:
+            raise UserError(f"{self.out}: directory is not empty; choose another output or use --force")
+        if self.old.exists():
+            raise UserError(f"{self.old}: is an old output that could not be deleted; delete it first")
+
+    def _is_filled(self) -> bool:
+        return self.out.is_dir() and any(self.out.iterdir())
+
     def _publish(self) -> None:
         for folder in (self.directory, *(path for path in self.directory.rglob("*") if path.is_dir())):
             fsync_directory(folder)
-        filled = self.out.is_dir() and any(self.out.iterdir())
+        filled = self._is_filled()
         if filled and not self.replace:
             raise UserError(f"{self.out}: was filled by another process meanwhile; nothing was kept")
         self.journal.publishing()
-        if filled:
-            self.out.rename(self.old)
         try:
-            self.directory.rename(self.out)  # an empty directory is replaced by rename itself
-        except OSError:
             if filled:
+                self.out.rename(self.old)
+            self.directory.rename(self.out)  # an empty directory is replaced by rename itself
+        except BaseException:
+            if filled and not self.out.exists():
                 self.old.rename(self.out)
             raise
-        fsync_directory(self.out.parent)
-        if filled:
-            try:
+        try:
+            fsync_directory(self.out.parent)
+            if filled:
                 shutil.rmtree(self.old)
-            except OSError as error:
-                self.journal.remove()
-                raise UserError(
-                    f"{self.out}: is complete, but the old one, now {self.old}, was not removed ({error.strerror})"
-                ) from error
+        except OSError as error:
+            self.journal.remove()
+            rest = f"; the old one, now {self.old}, can be deleted" if filled else ""
+            raise UserError(f"{self.out}: is complete, but tidying up failed ({error.strerror}){rest}") from error
         self.journal.remove()
 
     def _give_up(self) -> None:

@@ -33,15 +33,19 @@ class Journal:
         self.files: dict[str, FileRecord] = {}
         self.published = False
         self._head: Mapping[str, Any] | None = None
-        try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written ({error.strerror})") from error
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._fd)
-            raise UserError(f"{path}: another conversion to this output is running") from error
+        while True:
+            try:
+                self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(self._fd)
+                raise UserError(f"{path}: another conversion to this output is running") from error
+            if _is_at(self._fd, path):
+                break
+            os.close(self._fd)  # its owner ended and removed it meanwhile: the lock of a deleted file keeps nobody out
         self._read()
 
     @property
@@ -92,13 +96,16 @@ class Journal:
         self.batches, self.files, self.published, self._head = set(), {}, False, None
 
     def close(self) -> None:
-        """Gives up the lock."""
-        os.close(self._fd)
+        """Gives up the lock; again does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def remove(self) -> None:
-        """Deletes the journal and gives up the lock."""
-        self.path.unlink(missing_ok=True)
-        self.close()
+        """Deletes the journal and gives up the lock; again does nothing."""
+        if self._fd >= 0:  # without the lock, the file is another process's
+            self.path.unlink(missing_ok=True)
+            self.close()
 
     def _append(self, line: Mapping[str, Any], *, safe: bool = True) -> None:
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
@@ -134,6 +141,14 @@ class Journal:
             self.files[line["file"]] = FileRecord(line["bytes"], line["sha256"])
         else:
             self.published = bool(line["publishing"])
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def head_of(plan: Plan, settings: Mapping[str, Any]) -> dict[str, Any]:
