@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from migrate.cli_options import Directory, Force, Json, ReportFile, finish
 
 if TYPE_CHECKING:
     from mappings.layout import ParallelLayout
+    from migrate.weights.destinations import Destination
     from migrate.weights.opening import Hints
 
 weights = typer.Typer(
@@ -155,9 +157,27 @@ def weights_convert(
     from migrate.weights.destinations import Destination
 
     options = _options(memory_budget, threads, force, resume, dry_run)
+    destination = Destination(
+        to,
+        _layout(tp, pp, vpp, dp, ep, zero, vocab_multiple),
+        spelling,
+        to_strategy,
+        max_shard_size,
+        crc,
+        as_ckpt,
+        remove_redundancy,
+        mindformers,
+        epoch,
+        step,
+    )
+    hints = _hints(container, family, config, from_spelling, key, strategy, ending, redundancy_removed)
     if family == "none":
         if table is None:
             raise UserError("--family none needs --table, the weights_table.json of the converted repository")
+        if unused := [*_given(destination), *_given(replace(hints, family=None, key=None))]:
+            raise UserError(f"--family none writes the tensors of the converted cells; it has no use for {unused[0]}")
+        if dtype is not None or weights_only:
+            raise UserError("--family none keeps every tensor as it is; leave --dtype and --weights-only out")
         given = _object(arguments)
         result = command.convert_table(
             source, out, table, module=module, of_class=of_class, arguments=given, key=key, **options
@@ -183,6 +203,17 @@ def weights_convert(
         source, out, destination=destination, hints=hints, cast=dtype, weights_only=weights_only, **options
     )
     finish(result, json, report)
+
+
+def _given(options: Destination | Hints) -> list[str]:
+    """What of a group of options is not as it is by itself."""
+    names = {"container": "another container", "layout": "a parallel layout", "spelling": "another spelling"}
+    usual = type(options)()
+    return [
+        names.get(field.name, f"--{field.name.replace('_', '-')}")
+        for field in fields(options)
+        if getattr(options, field.name) != getattr(usual, field.name)
+    ]
 
 
 def _object(text: str | None) -> dict[str, Any]:

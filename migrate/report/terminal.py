@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,6 +22,7 @@ VERDICT_STYLE = {
 SEVERITY_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 OUTCOME = {0: "[green]clean[/]", 1: "[bold red]findings or mismatch[/]", 2: "[bold yellow]could not run[/]"}
 PER_CODE = 5
+LISTED = 12  # entries of a fact that are shown on its line
 
 
 def render(report: Report, console: Console, *, per_code: int = PER_CODE, rows: bool = False) -> None:
@@ -116,6 +118,18 @@ def _facts(report: Report, console: Console) -> None:
     if plain:
         line = ", ".join(f"{name} {figure(value)}" for name, value in plain.items())
         console.print(f"\n[dim]{escape(line)}[/]", soft_wrap=True)
+    for name, value in report.facts.items():
+        if text := _listed(value):
+            console.print(f"[dim]{escape(f'{name}: {text}')}[/]", soft_wrap=True)
+
+
+def _listed(value: Any) -> str:
+    """A short list of words or a short table of figures on one line; nothing of anything else."""
+    if isinstance(value, dict):
+        value = [f"{name} {figure(one)}" for name, one in value.items() if not isinstance(one, dict | list)]
+    if not isinstance(value, list) or len(value) > LISTED or not all(isinstance(one, str) for one in value):
+        return ""
+    return ", ".join(value)
 
 
 def _summary(report: Report) -> str:

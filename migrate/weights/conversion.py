@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mappings.errors import UserError
 from mappings.formats.manifest import FileRecord, hash_file
-from migrate.progress import Tracker, quiet
+from migrate.progress import ByteCount, Tracker, quiet
 from migrate.report import Finding, Report, Severity, Stage, Verdict
 from migrate.weights.codes import finding
 from migrate.weights.engine.compare import Difference, differences
@@ -102,7 +102,7 @@ def carry_out(
         return
     start = time.perf_counter()
     with staging:
-        with staging.resumable(), request.track("copying", made.bytes_minimum) as advance:
+        with staging.resumable(), request.track("copying", ByteCount(made.bytes_minimum)) as advance:
             done = execute(
                 made,
                 staging.directory,
@@ -148,7 +148,7 @@ def _replicas(report: Report, source: Checkpoint, made: Plan, memory_budget: int
     if not count:
         return
     total = int((made.comparisons.volume * made.read_sizes[made.comparisons.target]).sum())
-    with track("comparing", total) as advance:
+    with track("comparing", ByteCount(total)) as advance:
         unequal = differences(made, memory_budget=memory_budget, advance=advance)
     found = [_difference(source, one) for one in unequal]
     report.findings += found

@@ -60,7 +60,7 @@ class Destination:
             raise UserError(f"no container {self.container!r}; known are {', '.join((*WHOLE, *CUT))}")
         given: dict[str, tuple[bool, tuple[str, ...]]] = {
             "a parallel layout": (self.layout != ParallelLayout(), CUT),
-            "--strategy": (self.strategy is not None, (strategy.NAME,)),
+            "--to-strategy": (self.strategy is not None, (strategy.NAME,)),
             "--max-shard-size": (self.max_shard_size is not None, (hf.NAME, mindspore.NAME)),
             "--crc": (self.crc, (mindspore.NAME, ckpt.NAME)),
             "--as-ckpt": (self.as_ckpt, (strategy.NAME,)),

@@ -15,7 +15,7 @@ from mappings.errors import UserError
 from mappings.formats.manifest import NAME, Manifest
 from mappings.formats.mindspore_ckpt_reader import read_ckpt
 from mappings.formats.safetensors import DTYPE_BITS, read_header
-from migrate.progress import Tracker, quiet
+from migrate.progress import ByteCount, Tracker, quiet
 from migrate.report import Report, Stage, Verdict
 from migrate.weights.codes import finding
 from migrate.weights.containers.state_dict import PICKLES, Entry, read_state_dict
@@ -55,7 +55,7 @@ def inspect(path: Path, *, track: Tracker = quiet) -> Report:
     kind, tensors, facts = _subject(path)
     report.facts.update(kind=kind, **facts)
     rows = []
-    with track("reading", sum(t.nbytes for t in tensors)) as advance, ThreadPoolExecutor(THREADS) as pool:
+    with track("reading", ByteCount(sum(t.nbytes for t in tensors))) as advance, ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(lambda t: statistics(t.path, t.dtype, t.spans, t.name), tensors)
         for tensor, numbers in zip(tensors, found, strict=True):
             advance(tensor.nbytes)

@@ -104,11 +104,11 @@ def _read(path: Path, kind: str, hints: Hints) -> Checkpoint:
         raise UserError(f"{path}: --key is for pickled weights")
     if kind != "strategy" and (hints.strategy or hints.ending or hints.redundancy_removed):
         raise UserError(f"{path}: --strategy, --ending and --redundancy-removed are for rank_N folders")
-    if kind in OWN_NAMES and hints.spelling:
-        raise UserError(f"{path}: a {kind} directory has the spelling of its names")
+    if kind == "sharded" and hints.spelling:
+        raise UserError(f"{path}: a sharded directory has the names of Hugging Face, no other spelling")
     match kind:
         case "hf":
-            return hf.read(path, hints.key)
+            return hf.read(path, hints.key, hints.spelling)
         case "sharded":
             return sharded.read(path)
         case "mindspore":

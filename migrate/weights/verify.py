@@ -19,7 +19,7 @@ from mappings.formats.conversion_manifest import ConversionManifest
 from mappings.formats.manifest import NAME, Manifest, hash_file, optimizer_file
 from mappings.formats.safetensors import DTYPE_BITS, SafetensorsError
 from mappings.rank_cuts import RankCuts
-from migrate.progress import Tracker, quiet
+from migrate.progress import ByteCount, Tracker, quiet
 from migrate.report import Finding, Report, Severity, Stage, Verdict
 from migrate.weights.codes import finding
 from migrate.weights.containers import sharded
@@ -93,7 +93,7 @@ def _is_whole(report: Report, home: Path, track: Tracker) -> bool:
     else:
         return True
     problems = []
-    with track("hashing", sum(record.bytes for record in records.values())) as advance:
+    with track("hashing", ByteCount(sum(record.bytes for record in records.values()))) as advance:
         for name, record in sorted(records.items()):
             file = home / name
             if not file.is_file():

@@ -97,7 +97,8 @@ def detect_spelling(
             rival = tensors[other].get(name)
             if name in stored and rival is not None and rival.arrangement != expected.arrangement:
                 raise UserError(
-                    f"{where}: {name} is stored as {best[0]} or as {other} has it, and nothing tells which; say so"
+                    f"{where}: {name} is stored as {best[0]} or as {other} has it, and nothing tells which; "
+                    "say so (--from-spelling)"
                 )
     return best[0]
 

@@ -50,6 +50,8 @@ def read(directory: Path, key: str | None = None, spelling: str | None = None) -
         for item in read_state_dict(directory, key).values():
             entries.setdefault(item.path.name, []).append(_held(item))
     else:
+        if key is not None:
+            raise UserError(f"{directory}: --key is for pickled weights, and these are safetensors")
         weights = read_weights(directory)
         files, index = weights.files, weights.index
         entries = {name: list(file.entries) for name, file in files.items()}
