@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,21 +151,26 @@ def test_source_that_is_written_while_copying_is_noticed(source, monkeypatch):
     assert [path.name for path in source.parent.iterdir()] == ["hf"]
 
 
-def test_more_files_than_may_be_open(source, monkeypatch):
-    """Four descriptors for six files: they are opened when needed and closed when others are."""
-    real = mover.Files
-    opened = []
+FEW_DESCRIPTORS = """
+import resource, sys
+from pathlib import Path
+from mappings.layout import ParallelLayout
+from migrate.weights.command import convert, export
+source, out, back = map(Path, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+layout = ParallelLayout(tp=4, pp=2)
+codes = [convert(source, out, layout=layout, threads=2).exit_code, export(out, back, threads=2).exit_code]
+sys.exit(sum(codes))
+"""
 
-    class Few(real):
-        def __init__(self):
-            super().__init__(limit=2)
-            opened.append(self)
 
-    monkeypatch.setattr(execution, "Files", Few)
-    layout = ParallelLayout(tp=4)
-    convert(source, source.parent / "out", layout=layout, threads=1)
-    assert len(opened[0]._open) == 0 and opened[0].limit == 2
-    assert verify(source.parent / "out", source=source).exit_code == 0
+def test_more_files_than_may_be_open(tmp_path):
+    """Sixty files of weights, 40 descriptors: files are opened when needed and closed when others are."""
+    write_model(tmp_path / "hf", config("llama", num_hidden_layers=8), dtype="BF16", shards=60)
+    arguments = [str(tmp_path / name) for name in ("hf", "out", "back")]
+    subprocess.run([sys.executable, "-c", FEW_DESCRIPTORS, *arguments], cwd=ROOT, timeout=120, check=True)
+    assert tensors_of(tmp_path / "back") == tensors_of(tmp_path / "hf")
+    assert len(list((tmp_path / "back").glob("*.safetensors"))) == 60
 
 
 def test_interrupt_keeps_what_is_finished(source, monkeypatch):
