@@ -72,7 +72,9 @@ def test_fp8_blocks_become_bf16_everywhere(tmp_path):
     assert contents(tmp_path / "once more") == wanted
 
 
-@pytest.mark.parametrize("fault", ["no scale", "wrong grid", "no block size", "scale alone"])
+@pytest.mark.parametrize(
+    "fault", ["no scale", "wrong grid", "no block size", "scale alone", "no codes", "whole scales"]
+)
 def test_faults_of_fp8_are_findings(tmp_path, fault):
     model = small("qwen3_moe", quantization_config={"weight_block_size": [8, 4]})
     arrays = random_tensors(model, dtype=torch.bfloat16)
@@ -86,6 +88,10 @@ def test_faults_of_fp8_are_findings(tmp_path, fault):
         arrays[name + "_scale_inv"] = torch.ones(1, 1)
     if fault == "no block size":
         del model["quantization_config"]
+    if fault == "no codes":  # weights that were dequantised already, beside the scales
+        arrays[name] = arrays[name].to(torch.bfloat16)
+    if fault == "whole scales":
+        arrays[name + "_scale_inv"] = arrays[name + "_scale_inv"].to(torch.int32)
     if fault == "scale alone":
         del arrays[name]
     write_directory(tmp_path / "hf", model, arrays)

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mappings.errors import UserError
-from migrate.weights.decoding.tables import Floats, scales, to_bf16, values
+from migrate.weights.decoding.tables import MINIFLOATS, SCALES, Floats, scales, to_bf16, values
 from migrate.weights.tensors import Part, Read
 
+EIGHT_BITS = tuple(dtype for dtype in MINIFLOATS if dtype.startswith("F8_"))
 PER_ELEMENT = 24
 """Bytes of memory for each element of a row: code, value, scale, product and result."""
 
@@ -25,7 +26,7 @@ class BlockFp8:
     """A matrix of 8-bit floats with one scale for each block, decoded to BF16 or F32.
 
     Raises (on construction):
-        UserError: the scales do not fit the matrix and the block.
+        UserError: no 8-bit floats, or scales that do not fit the matrix and the block.
     """
 
     weight: Part
@@ -35,6 +36,9 @@ class BlockFp8:
 
     def __post_init__(self) -> None:
         shape, size = self.weight.shape, np.prod(self.scale.shape, dtype=int)
+        for part, known in ((self.weight, EIGHT_BITS), (self.scale, SCALES)):
+            if part.dtype not in known:
+                raise UserError(f"{part.path}: tensor {part.name!r}: {part.dtype} is none of {', '.join(known)}")
         if len(shape) != 2 or min(self.block) < 1:
             raise UserError(f"{self.weight.path}: tensor {self.weight.name!r}: no matrix in blocks of {self.block}")
         if self.grid[0] * self.grid[1] != size or (len(self.scale.shape) == 2 and self.scale.shape != self.grid):

@@ -22,6 +22,8 @@ MINIFLOATS = {
     "F8_E5M2FNUZ": (5, 2, 16),
     "F4": (2, 1, 1),
 }
+SCALES = ("F32", "BF16", "F16", "F8_E8M0", "U8")
+"""Dtypes in which scales are stored."""
 QUIET = 0x0040  # the bit that makes a BF16 NaN a quiet one
 
 
