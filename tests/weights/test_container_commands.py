@@ -9,8 +9,9 @@ from container_runs import elements, with_states
 from hf_checkpoints import config, write_model
 
 from mappings.errors import UserError
+from mappings.formats.safetensors import read_header
 from mappings.layout import ParallelLayout
-from migrate.report import Verdict
+from migrate.report import Severity, Verdict
 from migrate.weights.command import convert
 from migrate.weights.containers import hf, mindspore
 from migrate.weights.destinations import Destination
@@ -46,6 +47,19 @@ def test_every_container_is_written_recognised_and_read(tmp_path, full):
         source, hints = (out / "model.ckpt" if kind == "ckpt" else out), None
         assert kind_of(source) == kind
         assert elements(open_checkpoint(source)) == wanted
+
+
+def test_counters_that_differ_between_ranks_are_found(tmp_path, full):
+    run(full, tmp_path / "a", Destination("strategy", LAYOUT), Hints(container="mindspore"))
+    path = tmp_path / "a/rank_1/checkpoint_1.safetensors"
+    entry = next(entry for entry in read_header(path)[0] if entry.name == "loss_scale")
+    data = bytearray(path.read_bytes())
+    data[entry.offset] ^= 1
+    path.write_bytes(data)  # rank 3 shares the file
+    report = convert(tmp_path / "a", tmp_path / "out", layout=LAYOUT)
+    found = {(f.code, f.file, f.tensor) for f in report.findings if f.severity is Severity.ERROR}
+    assert found == {("W014", f"rank_{rank}/checkpoint_{rank}.safetensors", "loss_scale") for rank in (1, 3)}
+    assert report.exit_code == 1 and not (tmp_path / "out").exists()
 
 
 def test_files_under_other_names_are_recognised(tmp_path, full):

@@ -7,6 +7,7 @@ state of an expected one, a second copy of a tied one, a counter, known to be ha
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -92,6 +93,7 @@ class Account:
         *,
         holder: str = "",
         partial: bool = False,
+        beside: dict[str, TensorEntry] | None = None,
     ) -> None:
         """Adds a file.
 
@@ -102,6 +104,7 @@ class Account:
             states: the same for each optimizer state; None: as the weights.
             holder: the rank; one name for all files where nothing is cut.
             partial: whether other ranks may hold some of that instead.
+            beside: tensors of all its holder's files, for values in low precision whose scales are in another one.
         """
         states = dict.fromkeys(STATES, weights) if states is None else states
         rank = self._holders.setdefault(holder, _Holder(weights, states, partial))
@@ -116,7 +119,7 @@ class Account:
             file.entries[entry.name] = entry
             if isinstance(item, Held):
                 file.special[entry.name] = item
-        rank.present |= self._take(file)
+        rank.present |= self._take(file, ChainMap(file.entries, beside or {}), rank.present)
 
     def close(self, container: str, extra: Mapping[str, Any]) -> Checkpoint:
         """The checkpoint, after the last file."""
@@ -145,11 +148,20 @@ class Account:
             facts,
         )
 
-    def _take(self, file: _File) -> set[tuple[str, str]]:
-        """(state, tensor) of everything recognised in a file."""
+    def _take(
+        self, file: _File, parts: Mapping[str, TensorEntry], before: set[tuple[str, str]]
+    ) -> set[tuple[str, str]]:
+        """(state, tensor) of everything recognised in a file.
+
+        Args:
+            file: to look at.
+            parts: where values and scales of tensors in low precision may be.
+            before: what other files of its holder gave.
+        """
         found: set[tuple[str, str]] = set()
-        encoded = dict(_encoded(self.family, file.entries, file.weights))
-        scaled = {expected.name for stored, expected in encoded.items() if stored in file.entries}
+        companions = (name + suffix for name in file.entries for _, suffix in SUFFIXES if name + suffix in parts)
+        encoded = dict(_encoded(self.family, {**file.entries, **dict.fromkeys(companions)}, file.weights))
+        scaled = {expected.name for expected in encoded.values()}
         for name, entry in sorted(file.entries.items()):
             state, parameter = split_state(name)
             original = self.family.tied_to(parameter, self.config)
@@ -157,8 +169,8 @@ class Account:
             expected = held.get(parameter) or held.get(original or "")
             if name in encoded or name in scaled:
                 expected = encoded.get(name) or file.weights[name]
-                if ("", expected.name) not in found:
-                    self._decoded(file, expected)
+                if ("", expected.name) not in found and ("", expected.name) not in before:
+                    self._decoded(file, parts, expected)
                 found.add(("", expected.name))
             elif expected is not None and not expected.spelled.encoding:
                 if expected.name != parameter:
@@ -228,9 +240,9 @@ class Account:
             self.tensors.append(SourceTensor(stored, entry.path, offset))
             start += count
 
-    def _decoded(self, file: _File, expected: Expected) -> None:
+    def _decoded(self, file: _File, parts: Mapping[str, TensorEntry], expected: Expected) -> None:
         try:
-            made, dtype = decoder(self.family, self.config, file.entries, expected)
+            made, dtype = decoder(self.family, self.config, parts, expected)
         except UserError as error:
             self.findings.append(finding("W004", str(error), file=file.name, tensor=expected.name))
             return
@@ -240,10 +252,13 @@ class Account:
         self.tensors.append(SourceTensor(stored, first.path, first.offset, made))
 
     def _counter(self, file: _File, entry: TensorEntry) -> None:
-        if entry.name not in self.counters:  # every rank stores the same
-            stored = Stored(file.name, entry.name, entry.dtype, Arrangement.of(entry.name, entry.shape))
-            self.counters[entry.name] = SourceTensor(stored, entry.path, entry.offset)
-            self.tensors.append(self.counters[entry.name])
+        first = self.counters.get(entry.name)
+        # Every rank stores the same; like any copies they are compared before the first one is used.
+        whole = Arrangement.of(entry.name, entry.shape if first is None else first.stored.arrangement.shape)
+        stored = Stored(file.name, entry.name, entry.dtype, whole.reshape(*entry.shape))
+        self.tensors.append(SourceTensor(stored, entry.path, entry.offset))
+        if first is None:
+            self.counters[entry.name] = self.tensors[-1]
 
     def _left_out(self, file: _File, entry: TensorEntry) -> None:
         self.left_out.append(entry)
