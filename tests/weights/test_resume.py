@@ -113,6 +113,14 @@ def test_damaged_journal_is_not_trusted(halted):
     assert verify(halted / "out", source=halted / "hf").exit_code == 0
 
 
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: os.truncate(path, 5000)], ids=["removed", "cut"])
+def test_a_file_that_was_lost_meanwhile_is_made_again(halted, change):
+    change(halted / ".out.partial/model-rank00000.safetensors")
+    report = convert(halted / "hf", halted / "out", layout=TP2, resume=True)
+    assert report.exit_code == 0
+    assert verify(halted / "out", source=halted / "hf").exit_code == 0
+
+
 def test_torn_last_line_is_ignored(halted):
     journal = halted / ".out.journal"
     journal.write_bytes(journal.read_bytes() + b'{"batches":[9')

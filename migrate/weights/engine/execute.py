@@ -97,8 +97,14 @@ class _Run:
         self.files = Files()
         self.lock = threading.Condition()
         self.stopped = False
-        finished = journal.batches if journal is not None else frozenset()
-        self.done = Done(resumed=len(finished), files=dict(journal.files) if journal is not None else {})
+        lost = self._lost() if journal is not None and journal.batches else set()
+        finished = set(journal.batches) if journal is not None else set()
+        if lost:
+            writes = FileUsers(plan, ())
+            finished -= {number for number in finished if not lost.isdisjoint(writes.of(number))}
+        names = {plan.files[number].name for number in lost}
+        records = journal.files if journal is not None else {}
+        self.done = Done(resumed=len(finished), files={n: r for n, r in records.items() if n not in names})
         self.waiting = deque(n for n in range(len(plan.batches) - 1) if n not in finished)
         self.to_hash: deque[int] = deque()
         self.finished: SimpleQueue[tuple[str, object]] = SimpleQueue()
@@ -132,6 +138,11 @@ class _Run:
             self.done.bytes_read += mover.bytes_read + mover.reader.bytes_read
             self.done.bytes_written += mover.bytes_written
         return self.done
+
+    def _lost(self) -> set[int]:
+        """Files that somebody removed or cut after an earlier run, which made them at full length at its start."""
+        paths = ((number, self.directory / file.name, image(file).size) for number, file in enumerate(self.plan.files))
+        return {number for number, path, size in paths if not path.is_file() or path.stat().st_size < size}
 
     def _create(self) -> Places:
         """Target files with their headers, at full length; padding is never written, for a hole reads as zeros."""
