@@ -72,6 +72,32 @@ def test_fp8_blocks_become_bf16_everywhere(tmp_path):
     assert contents(tmp_path / "once more") == wanted
 
 
+def test_fp8_values_and_scales_in_several_files(tmp_path):
+    """As in published checkpoints, a scale may be in the file before or behind that of its values."""
+    model = small("deepseek_v3", quantization_config={"weight_block_size": [8, 4]})
+    tensors = random_tensors(model, dtype=torch.bfloat16)
+    kept = ("embed", "head", "mlp.gate.")
+    matrices = [name for name, tensor in tensors.items() if tensor.ndim == 2 and not any(k in name for k in kept)]
+    for name in matrices:
+        rows, columns = tensors[name].shape
+        tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+        tensors[name + "_scale_inv"] = torch.rand(-(-rows // 8), -(-columns // 4)) + 0.1
+    write_directory(tmp_path / "one", model, tensors)
+    scales = [n for n in tensors if n.endswith("_scale_inv")]
+    moved = {*scales[::2], *(n.removesuffix("_scale_inv") for n in scales[1::2])}
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two/config.json").write_text(json.dumps(model))
+    weight_map = {n: f"model-0000{1 + (n in moved)}-of-00002.safetensors" for n in tensors}
+    for file in sorted(set(weight_map.values())):
+        save_file({n: t for n, t in tensors.items() if weight_map[n] == file}, tmp_path / "two" / file)
+    (tmp_path / "two/model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    for name in ("one", "two"):
+        source = hf.read(tmp_path / name)
+        assert errors(source) == []
+        to_hf(source, tmp_path / f"{name} back")
+    assert contents(tmp_path / "one back") == contents(tmp_path / "two back")
+
+
 @pytest.mark.parametrize(
     "fault", ["no scale", "wrong grid", "no block size", "scale alone", "no codes", "whole scales"]
 )

@@ -55,11 +55,12 @@ def read(directory: Path, key: str | None = None, spelling: str | None = None) -
         weights = read_weights(directory)
         files, index = weights.files, weights.index
         entries = {name: list(file.entries) for name, file in files.items()}
-    shapes = {entry.name: entry.shape for items in entries.values() for entry in map(_entry, items)}
+    everything = {entry.name: entry for items in entries.values() for entry in map(_entry, items)}
+    shapes = {name: entry.shape for name, entry in everything.items()}
     spelling = detect_spelling(family, config, shapes, directory, spelling)
     expected = whole(family, config, spelling)
     for name, items in entries.items():
-        account.file(name, items, expected)
+        account.file(name, items, expected, beside=everything)
     extra: dict[str, Any] = {"spelling": spelling}
     if files:
         left_out = sorted(name for name in shapes if family.is_ignored(name, config) and name not in expected)
