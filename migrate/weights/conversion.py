@@ -73,6 +73,7 @@ def carry_out(
     """
     made = plan(source, files, dropped=dropped)
     report.findings += made.findings
+    head = head_of(made, {"files": [[path.name, *_status(path)] for path in carried]})
     if not errors(report.findings):
         _replicas(report, source, made, request.memory_budget, request.track)
     if errors(report.findings):
@@ -84,7 +85,7 @@ def carry_out(
         return
     small = sum(path.stat().st_size for path in carried)
     check_space(request.out, made.bytes_minimum + made.bytes_padding + small)
-    head = head_of(made, {"files": [[path.name, *_status(path)] for path in carried]})
+    _check_links(request.out, [*map(Path, head["sources"]), *carried])
     staging = Staging(request.out, replace=request.force, resume=request.resume)
     report.findings += [
         finding("W018", f"a killed conversion left {path}, which was removed; --resume would have gone on with it")
@@ -131,6 +132,17 @@ def stage(name: str, findings: Sequence[Finding], message: str, compared: int | 
     if wrong := errors(findings):
         return Stage(name, Verdict.FAIL, f"{len(wrong)} errors; {message}", compared)
     return Stage(name, Verdict.PASS, message, compared)
+
+
+def _check_links(out: Path, paths: Sequence[Path]) -> None:
+    """Refuses to replace an output in which files of the source are, in truth.
+
+    Raises:
+        UserError: names one of them.
+    """
+    inside = next((path for path in paths if out.resolve() in path.resolve().parents), None)
+    if inside is not None:
+        raise UserError(f"{inside}: is a link into {out}, which would be replaced; choose another output")
 
 
 def _status(path: Path) -> tuple[int, int]:

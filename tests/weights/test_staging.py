@@ -10,7 +10,7 @@ from hf_checkpoints import config, write_model
 
 from mappings.errors import UserError
 from mappings.layout import ParallelLayout
-from migrate.weights import staging
+from migrate.weights import conversion, staging
 from migrate.weights.command import convert, verify
 from migrate.weights.engine import journal
 
@@ -43,7 +43,7 @@ def test_an_old_output_that_cannot_be_deleted_does_not_spoil_the_new_one(replace
 
 
 def test_such_an_old_output_is_named_before_the_next_work(replaced, monkeypatch):
-    monkeypatch.setattr("migrate.weights.conversion.execute", None)  # nothing is copied
+    monkeypatch.setattr(conversion, "execute", None)  # nothing is copied
     with pytest.raises(UserError, match=r"\.out\.old: is an old output that could not be deleted; delete it first"):
         convert(replaced / "new", replaced / "out", layout=TP2, force=True)
     assert sorted(path.name for path in replaced.iterdir()) == [".out.old", "hf", "new", "out"]
@@ -53,7 +53,7 @@ def test_a_stray_journal_does_not_let_resume_work_for_nothing(tmp_path, monkeypa
     write_model(tmp_path / "hf", config("llama"))
     convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
     (tmp_path / ".out.journal").write_text("")
-    monkeypatch.setattr("migrate.weights.conversion.execute", None)
+    monkeypatch.setattr(conversion, "execute", None)
     with pytest.raises(UserError, match="not empty"):
         convert(tmp_path / "hf", tmp_path / "out", layout=TP2, resume=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
@@ -96,3 +96,22 @@ def test_a_lock_on_a_journal_that_its_owner_deleted_is_none(tmp_path, monkeypatc
         journal.Journal(tmp_path / "journal")
     second.remove()
     second.close()
+
+
+def test_a_source_that_is_a_link_into_the_output_is_not_destroyed(tmp_path):
+    write_model(tmp_path / "out", config("llama"))
+    (tmp_path / "hf").mkdir()
+    shutil.copy(tmp_path / "out/config.json", tmp_path / "hf")
+    (tmp_path / "hf/model.safetensors").symlink_to(tmp_path / "out/model.safetensors")
+    with pytest.raises(UserError, match=r"hf/model\.safetensors: is a link into .*out, which would be replaced"):
+        convert(tmp_path / "hf", tmp_path / "out", layout=TP2, force=True)
+    assert (tmp_path / "hf/model.safetensors").stat().st_size > 0
+    assert convert(tmp_path / "hf", tmp_path / "other", layout=TP2).exit_code == 0
+
+
+def test_a_source_that_changes_while_copies_are_compared_is_noticed(tmp_path, monkeypatch):
+    write_model(tmp_path / "hf", config("llama"))
+    monkeypatch.setattr(conversion, "_replicas", lambda *arguments: os.utime(tmp_path / "hf/model.safetensors"))
+    with pytest.raises(UserError, match="a file changed while it was copied"):
+        convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]
