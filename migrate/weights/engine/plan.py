@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -85,7 +86,7 @@ class Plan:
         sizes = [
             size
             if source.decoder is None
-            else sum(p.nbytes for p in source.decoder.parts) / source.stored.arrangement.size
+            else sum(p.nbytes for p in source.decoder.parts) / max(1, source.stored.arrangement.size)
             for size, source in zip(self.read_sizes.tolist(), self.sources, strict=True)
         ]
         return round(float((copies.volume * np.array(sizes)[copies.source])[once].sum()))
@@ -126,8 +127,10 @@ class Plan:
         """SHA-256 of everything that determines the bytes written."""
         digest = hashlib.sha256()
         for source in self.sources:
-            note = source.decoder.note if source.decoder is not None else ""
-            digest.update(repr((str(source.path), source.offset, source.stored.dtype, note)).encode())
+            digest.update(repr((str(source.path), source.offset, source.stored.dtype)).encode())
+            if source.decoder is not None:
+                parts = [(str(part.path), part.offset, part.dtype, part.shape) for part in source.decoder.parts]
+                digest.update(repr((source.decoder.note, parts)).encode())
         for file in self.files:
             digest.update(repr((file.name, file.form, sorted(file.metadata.items()))).encode())
             for tensor in file.tensors:
@@ -155,9 +158,8 @@ def plan(sources: Checkpoint, targets: Sequence[TargetFile], *, dropped: Collect
     """
     files, flat = tuple(targets), tuple(part for file in targets for part in ranges(file))
     stored = [source.stored for source in sources.tensors]
-    pieces = [piece for tensor in (*stored, *flat) for piece in tensor.arrangement.pieces]
-    rank = max((len(piece.start) for piece in pieces), default=1) or 1
-    del pieces
+    axes = (len(piece.start) for tensor in chain(stored, flat) for piece in tensor.arrangement.pieces)
+    rank = max(axes, default=0) or 1
     numbers: dict[str, int] = {name: number for number, name in enumerate(sources.atoms)}
     have = boxes_of([tensor.arrangement for tensor in stored], numbers, rank)
     want = boxes_of([tensor.arrangement for tensor in flat], numbers, rank)
