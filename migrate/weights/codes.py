@@ -137,6 +137,11 @@ CODES = {
         "config.json describes what is written: a quantisation that was undone, another dtype.",
         "Nothing to do.",
     ),
+    "W025": Code(
+        Severity.NOTE,
+        "The source knows the files of its original, but those hold tensors under other names or packed otherwise.",
+        "Choose the spelling of the original if its very files are wanted; low-precision forms are not written.",
+    ),
 }  # fmt: skip
 
 

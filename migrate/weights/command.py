@@ -100,6 +100,9 @@ def convert(
     if left:
         report.findings.append(finding("W023", f"{len(left)} tensors of training left out, such as {left[0]}"))
     origin = _origin(checkpoint, content)
+    if origin.record and destination.container == hf.NAME and hf.published(origin.record) != content.spelling:
+        message = f"the files of the original have the spelling {hf.published(origin.record)}, so these are named anew"
+        report.findings.append(finding("W025", message))
     files, finish_container = files_for(content, destination, origin)
     if destination.layout != ParallelLayout():
         report.facts["layout"] = str(destination.layout)
@@ -226,13 +229,13 @@ def _origin(checkpoint: Checkpoint, content: Content) -> Origin:
 
 def _published(checkpoint: Checkpoint) -> str:
     """The spelling of the Hugging Face directory that a checkpoint came from; the usual one where it cannot be had."""
-    spelling = (checkpoint.extra.get("record") or {}).get("spelling", HF)
+    spelling = hf.published(checkpoint.extra.get("record") or {})
     family = checkpoint.family
     assert family is not None
     if spelling not in family.spellings:
         return HF
     encoded = any(tensor.encoding for tensor in family.spelling(checkpoint.config, spelling))
-    return HF if encoded else str(spelling)
+    return HF if encoded else spelling
 
 
 def _conversion_manifest(

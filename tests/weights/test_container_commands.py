@@ -12,7 +12,7 @@ from mappings.errors import UserError
 from mappings.formats.safetensors import read_header
 from mappings.layout import ParallelLayout
 from migrate.report import Severity, Verdict
-from migrate.weights.command import convert
+from migrate.weights.command import convert, export
 from migrate.weights.containers import hf, mindspore
 from migrate.weights.destinations import Destination
 from migrate.weights.opening import Hints, kind_of, open_checkpoint
@@ -129,3 +129,16 @@ def test_hints_for_ranks_are_refused_elsewhere(full):
     for hints in (Hints(ending="-1"), Hints(redundancy_removed=True)):
         with pytest.raises(UserError, match="are for rank_N folders"):
             open_checkpoint(full, hints)
+
+
+def test_files_in_another_spelling_than_the_original_are_noted(tmp_path):
+    write_model(tmp_path / "hf", config("mixtral", num_local_experts=2))
+    run(tmp_path / "hf", tmp_path / "fused", Destination("hf", spelling="hf_fused"))
+    run(tmp_path / "fused", tmp_path / "ranks", Destination("sharded", LAYOUT))
+    again = convert(tmp_path / "ranks", tmp_path / "single", destination=Destination("hf"))
+    assert [f.message for f in again.findings if f.code == "W025"] == [
+        "the files of the original have the spelling hf_fused, so these are named anew"
+    ]
+    same = export(tmp_path / "ranks", tmp_path / "back")
+    assert [f.code for f in same.findings if f.code == "W025"] == []
+    assert (tmp_path / "back/model.safetensors").read_bytes() == (tmp_path / "fused/model.safetensors").read_bytes()

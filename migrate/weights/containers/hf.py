@@ -82,6 +82,11 @@ def record(weights: HfWeights, spelling: str, tied: Mapping[str, str], left_out:
     return {"spelling": spelling, "files": files, "index": index, "tied": dict(tied), "left_out": left_out}
 
 
+def published(recorded: Mapping[str, Any]) -> str:
+    """The spelling of the recorded files."""
+    return str(recorded.get("spelling", HF))
+
+
 def layout(
     content: Content, *, recorded: Mapping[str, Any] | None = None, max_shard_size: int | None = None
 ) -> list[TargetFile]:
@@ -90,20 +95,22 @@ def layout(
     Args:
         content: what to write; states and counters have no place here.
         recorded: the record of the files of an earlier source, if there is one.
-        max_shard_size: bytes per file; None keeps the recorded files, or the usual size where none are recorded.
+        max_shard_size: bytes per file; None keeps the recorded files, or takes the usual size where none are recorded
+            in this spelling.
 
     Raises:
-        UserError: the record is malformed, or lists what the model does not have.
+        UserError: the record is malformed, lists what the model does not have, or lacks a tensor.
     """
     if content.states or content.counters:
         raise UserError("a Hugging Face directory has no place for optimizer state; it can only be left out")
     tensors = [(expected.spelled, expected.arrangement) for expected in content.whole.values()]
     stored = {tensor.name: tensor for tensor in content.stored("", tensors, TORCH)}
-    for name, original in (_tied(content, recorded) if recorded else {}).items():
+    tied = _tied(content, recorded) if recorded else {}
+    for name, original in tied.items():
         if original in stored:
             stored[name] = replace(stored[original], name=name)
-    if recorded and max_shard_size is None and (files := _as_recorded(content, stored, recorded)):
-        return files
+    if recorded and max_shard_size is None and published(recorded) == content.spelling:
+        return _as_recorded(stored, recorded, tied)
     groups = by_size(stored.values(), max_shard_size or SHARD_BYTES)
     files = []
     for number, group in enumerate(groups, 1):
@@ -169,10 +176,10 @@ def _tied(content: Content, recorded: Mapping[str, Any]) -> dict[str, str]:
     return tied
 
 
-def _as_recorded(content: Content, stored: Mapping[str, Stored], recorded: Mapping[str, Any]) -> list[TargetFile]:
-    """The recorded files; none where they are in another spelling or lack a tensor."""
-    if recorded.get("spelling", HF) != content.spelling:
-        return []
+def _as_recorded(
+    stored: Mapping[str, Stored], recorded: Mapping[str, Any], tied: Mapping[str, str]
+) -> list[TargetFile]:
+    """The recorded files, with their tensors in order. Of tied names, the source may have had the second only."""
     left_out = set(_part(recorded, "left_out", list, []))
     files, seen = [], set()
     for name, body in _part(recorded, "files", dict, {}).items():
@@ -191,7 +198,13 @@ def _as_recorded(content: Content, stored: Mapping[str, Stored], recorded: Mappi
             raise UserError(f"source record: file {name!r} lists {unknown[0]!r}, which the model does not have")
         if kept:
             files.append(TargetFile(name, tuple(replace(stored[tensor], file=name) for tensor in kept), metadata))
-    return files if set(stored) <= seen else []
+    held = seen | {original for name, original in tied.items() if name in seen}
+    if lost := [tensor for tensor in stored if tensor not in held]:
+        raise UserError(
+            f"source record: lists no file for {lost[0]!r} ({len(lost)} in all); with a maximal size of files, "
+            "these are named anew"
+        )
+    return files
 
 
 def _same_names(files: list[TargetFile], recorded: Mapping[str, Any]) -> bool:
