@@ -170,7 +170,7 @@ def weights_convert(
         epoch,
         step,
     )
-    hints = _hints(container, family, config, from_spelling, key, strategy, ending, redundancy_removed)
+    hints = _hints(container, family, config, from_spelling, key, strategy, ending, redundancy_removed, allow)
     if family == "none":
         if table is None:
             raise UserError("--family none needs --table, the weights_table.json of the converted repository")
@@ -185,20 +185,6 @@ def weights_convert(
         finish(result, json, report)
     if table or module or of_class or arguments:
         raise UserError("--table, --module, --class and --arguments are for --family none")
-    destination = Destination(
-        to,
-        _layout(tp, pp, vpp, dp, ep, zero, vocab_multiple),
-        spelling,
-        to_strategy,
-        max_shard_size,
-        crc,
-        as_ckpt,
-        remove_redundancy,
-        mindformers,
-        epoch,
-        step,
-    )
-    hints = _hints(container, family, config, from_spelling, key, strategy, ending, redundancy_removed, allow)
     result = command.convert(
         source, out, destination=destination, hints=hints, cast=dtype, weights_only=weights_only, **options
     )

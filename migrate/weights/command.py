@@ -22,6 +22,7 @@ from mappings.formats.param_name_map import NAME as NAME_MAP
 from mappings.layout import ParallelLayout
 from migrate.report import Report, Stage, Verdict
 from migrate.weights.codes import finding
+from migrate.weights.configuration import configuration
 from migrate.weights.containers import hf, sharded, table
 from migrate.weights.containers.content import Content
 from migrate.weights.containers.counters import common_values
@@ -106,8 +107,8 @@ def convert(
     files, finish_container = files_for(content, destination, origin)
     if destination.layout != ParallelLayout():
         report.facts["layout"] = str(destination.layout)
-    configuration = _configuration(checkpoint, cast)
-    if changed := sorted(_different(checkpoint.config, configuration)):
+    changed_config = configuration(checkpoint, cast)
+    if changed := sorted(_different(checkpoint.config, changed_config)):
         report.findings.append(finding("W024", f"changed: {', '.join(changed)}", file="config.json"))
     rewrite = changed or not any(path.name == "config.json" for path in carried)
     carried = [path for path in carried if not (rewrite and path.name == "config.json")]
@@ -118,7 +119,7 @@ def convert(
         small = [Path(shutil.copyfile(path, directory / name)) for name, path in random.items()]
         if rewrite:
             path = directory / "config.json"
-            path.write_text(json.dumps(configuration, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(changed_config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
             small.append(path)
         for path in small:
             sync_file(path)
@@ -190,7 +191,7 @@ def convert_table(
     """
     request = Request(out, **options)
     check_budget(request.memory_budget, request.threads)
-    check_output(out, source, force=request.force)
+    check_output(out, source, force=request.force, resume=request.resume)
     checkpoint = table.read(source, weights_table, module=module, of_class=of_class, arguments=arguments, key=key)
     report = Report("weights convert", str(source))
     report.findings += checkpoint.findings
@@ -262,18 +263,6 @@ def _conversion_manifest(
 def _identity(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_dev, status.st_ino
-
-
-def _configuration(checkpoint: Checkpoint, cast: str | None) -> dict[str, Any]:
-    """`config.json` as it is true of what is written: without a quantisation that was undone, with the new dtype."""
-    config = dict(checkpoint.config)
-    if any(source.decoder is not None for source in checkpoint.tensors):
-        config.pop("quantization_config", None)
-    if cast is not None:
-        config["dtype" if "torch_dtype" not in config else "torch_dtype"] = next(
-            n for n, d in NAMES.items() if d == cast
-        )
-    return config
 
 
 def _different(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
