@@ -23,7 +23,7 @@ from .recorded import switch_on
 from .step_effects import Deferred, Unrecordable, effects
 from .step_graph import RecordedGraph
 from .step_record import own_names, recorded_part, recording
-from .step_state import StepState, Walk
+from .step_state import StepState, Walk, checksums, put_back_on_failure
 from .step_watch import program_line, watching
 
 LIMIT = 8
@@ -64,8 +64,10 @@ class CompiledGradient:
             if self._full():
                 return self._eager(parameters, args, kwargs)
             try:
-                self.graphs[key] = graph = _Graph(self.forward, self._place(), parameters, state, args, kwargs, graph)
-                result = graph(state)
+                with put_back_on_failure(state, graph.written):
+                    graph = _Graph(self.forward, self._place(), parameters, state, args, kwargs, graph)
+                    self.graphs[key] = graph
+                    result = graph(state)
                 switch_on()
                 return result
             except Unrecordable as error:
@@ -87,8 +89,7 @@ class CompiledGradient:
     ) -> Any:
         places = [(id(place), name) for place, name in state.buffers]
         buffers = set(map(id, state.held()))
-        fixed = [t for t in state.tensors if not (isinstance(t, Parameter) and t.requires_grad)]
-        values = [t.asnumpy().copy() for t in fixed]
+        contents = checksums(state.tensors)
         with watching() as found:
             result = self._eager(parameters, args, kwargs)
         after = self.state.read((args, kwargs))
@@ -99,11 +100,8 @@ class CompiledGradient:
         elif after.key != state.key or moved or not same_places:
             self._refuse(f"{self._place()}: it changes attributes or containers that it reads")
         elif len(self.graphs) < 8 * LIMIT:
-            flatten(result[0], [])
-            pairs = zip(fixed, values, strict=True)
-            written = frozenset(id(t) for t, old in pairs if not np.array_equal(t.asnumpy(), old, equal_nan=True))
-            numbers = frozenset(n for n, t in enumerate(state.tensors) if id(t) in written)
-            self.graphs[key] = _Seen(numbers)
+            pairs = zip(contents, checksums(state.tensors), strict=True)
+            self.graphs[key] = _Seen(frozenset(n for n, (old, new) in enumerate(pairs) if old != new))
         else:
             self._full(all_keys=True)
         return result
@@ -222,7 +220,7 @@ def flatten(value: Any, leaves: list[Tensor]) -> Any:
         return _Leaf(value.reads)
     if isinstance(value, int | float | str | bool | type(None) | np.ndarray | np.generic):
         return value
-    raise TypeError(f"a result of type {type(value).__name__} cannot leave a graph")
+    raise Unrecordable(f"{program_line()}: a result of type {type(value).__name__} cannot leave a graph")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-import zlib
 from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
-from mindspore import Parameter, Tensor, ops
+from mindspore import Tensor, ops
 from mindspore.graph import jit_trace
 from mindspore.graph.api import _pynative_executor
 
@@ -24,7 +23,7 @@ from .compiled_step import LIMIT, flatten, rebuild
 from .step_effects import Unrecordable, effects
 from .step_graph import RecordedGraph
 from .step_record import own_names, recorded_part, recording
-from .step_state import StepState, Walk
+from .step_state import StepState, Walk, checksums, put_back_on_failure
 from .step_watch import watching
 
 MANY = 32
@@ -94,8 +93,9 @@ class CompiledCall:
                 self._say(f"after {LIMIT} graphs, new ones run eagerly: its arguments or settings keep changing")
                 return self.function(*args, **kwargs)
             try:
-                self.graphs[key] = graph = _Graph(self, state, graph, args, kwargs)
-                return graph(state)
+                with put_back_on_failure(state, graph):
+                    self.graphs[key] = graph = _Graph(self, state, graph, args, kwargs)
+                    return graph(state)
             except Unrecordable as error:
                 self._refuse(str(error))
                 return self.function(*args, **kwargs)
@@ -126,8 +126,7 @@ class CompiledCall:
         return self.function(*args, **kwargs)
 
     def _watched(self, key: tuple[Any, ...], state: Walk, args: Any, kwargs: Any) -> Any:
-        fixed = [n for n, t in enumerate(state.tensors) if not (isinstance(t, Parameter) and t.requires_grad)]
-        before = {number: _checksum(state.tensors[number]) for number in fixed}
+        before = checksums(state.tensors)
         places, held = [(id(place), name) for place, name in state.buffers], state.held()
         with watching() as found:
             result = self.function(*args, **kwargs)
@@ -141,7 +140,8 @@ class CompiledCall:
         elif moved or places != [(id(place), name) for place, name in after.buffers]:
             self._refuse(f"{self.place()}: it puts other tensors in the place of those that it reads")
         else:
-            self.graphs[key] = {number for number, old in before.items() if _checksum(state.tensors[number]) != old}
+            pairs = zip(before, checksums(state.tensors), strict=True)
+            self.graphs[key] = {number for number, (old, new) in enumerate(pairs) if old != new}
         return result
 
     def place(self) -> str:
@@ -228,7 +228,3 @@ def _described(entry: Any) -> str:
     if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], type):
         return f"{entry[1]} items" if entry[0] in (list, tuple, dict) else str(entry[1])
     return "something else"
-
-
-def _checksum(tensor: Tensor) -> int:
-    return zlib.crc32((tensor.float() if tensor.dtype == ms.bfloat16 else tensor).asnumpy().tobytes())

@@ -23,7 +23,7 @@ _WHOLE = ((), Ellipsis, slice(None))
 _USES = (
     "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul neg pos abs "
     "invert and rand or ror xor rxor eq ne lt le gt ge bool int float complex index iter len getitem contains array "
-    "format str round trunc"
+    "format str repr hash round trunc divmod"
 )
 
 
@@ -59,7 +59,6 @@ def _used(self: Deferred, *args: Any) -> Any:
 
 for _use in _USES.split():
     setattr(Deferred, f"__{_use}__", _used)
-Deferred.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 class Writes:

@@ -6,18 +6,22 @@ mode or a switch becomes a constant of the graph; it is part of the `key`, and a
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import functools
 import types
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 _CELL_INTERNALS = frozenset(vars(nn.Cell())) - {"training"}
 _LIBRARIES = ("mindspore", "numpy", "builtins")
-_PLAIN = (int, float, complex, str, bytes, bool, type(None), range, slice, np.generic)
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), range, np.generic)
+_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 
 
 class StepState:
@@ -72,11 +76,14 @@ class Walk:
             self.key.append((number, value.shape, str(value.dtype), trainable))
         elif isinstance(value, _PLAIN):
             self.key.append((type(value), repr(value) if isinstance(value, float) else value))  # NaN equals itself here
+        elif isinstance(value, slice):  # which cannot be hashed
+            self.key.append(slice)
+            self.value((value.start, value.stop, value.step))
         elif isinstance(value, np.ndarray):
             self.key.append((value.shape, value.dtype.str, zlib.crc32(value.tobytes())))
         elif id(value) in self._seen:
             self.key.append(("again", self._seen[id(value)][0]))
-        elif isinstance(value, dict | list | tuple | set | frozenset):
+        elif isinstance(value, _CONTAINERS):
             self._visit(value)
             self._container(value)
         elif isinstance(value, types.FunctionType | types.MethodType | functools.partial):
@@ -116,7 +123,7 @@ class Walk:
             if is_cell or function.__name__ in self.names:
                 self.names |= _names(function.__code__)
                 self._globals(function)
-        for name, item in list(getattr(value, "__dict__", {}).items()):
+        for name, item in _attributes(value):
             if name in ("_params", "_cells", "_buffers") and is_cell:
                 self.key.append((name, tuple(item)))
                 for key, part in list(item.items()):
@@ -125,7 +132,9 @@ class Walk:
                         self.buffers.append((item, key))
             elif is_cell and name == "_forward_hook":
                 self.key.append(tuple(item))
-            elif name in self.names and not (is_cell and name in _CELL_INTERNALS):
+            elif is_cell and name in _CELL_INTERNALS:
+                continue
+            elif name in self.names or (is_cell and _is_tensors(item)):
                 self.key.append(name)
                 self.value(item)
 
@@ -158,6 +167,50 @@ class Walk:
             if found is not None and not isinstance(found, type | types.ModuleType):
                 self.key.append(name)
                 self.value(found)
+
+
+@contextlib.contextmanager
+def put_back_on_failure(state: Walk, written: Iterable[int]) -> Iterator[None]:
+    """Around a recording, which runs what it records: if it fails, the eager run that follows begins where it began.
+
+    Args:
+        state: before it.
+        written: numbers of the tensors whose contents it may change.
+    """
+    held, contents = state.held(), {number: state.tensors[number].copy() for number in written}
+    try:
+        yield
+    except BaseException:
+        for (place, name), value in zip(state.buffers, held, strict=True):
+            place[name] = value
+        for number, value in contents.items():
+            state.tensors[number].copy_(value)
+        raise
+
+
+def checksums(tensors: Iterable[Tensor]) -> list[int]:
+    """Of the contents, to see which tensors a run writes into."""
+    values = ((tensor.float() if tensor.dtype == ms.bfloat16 else tensor).asnumpy() for tensor in tensors)
+    return [zlib.crc32(np.ascontiguousarray(value)) for value in values]  # type: ignore[arg-type]
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    slots = [slot for kind in type(value).__mro__ for slot in _slots(kind) if hasattr(value, slot)]
+    return [*getattr(value, "__dict__", {}).items(), *((slot, getattr(value, slot)) for slot in slots)]
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _is_tensors(value: Any) -> bool:
+    """Whether it is a tensor or begins with one: code may reach it by a name that it makes, as in `getattr`."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple | collections.deque):
+        return isinstance(value, Tensor)
+    return isinstance(next(iter(value), None), Tensor)
 
 
 @functools.cache
