@@ -79,7 +79,7 @@ class Staging:
         Raises:
             UserError: another conversion to `out` is running, or the folder cannot be written.
         """
-        self.out, self.replace = out, replace
+        self.out, self.replace = out.resolve(), replace
         self.directory, self.old = _beside(out, "partial"), _beside(out, "old")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -251,4 +251,5 @@ def sync_file(path: Path) -> None:
 
 def _beside(out: Path, purpose: str) -> Path:
     """A hidden name, so that a crash leaves nothing that looks like a checkpoint."""
-    return out.parent / f".{out.name}.{purpose}"
+    place = out.resolve()  # `.` has no name
+    return place.parent / f".{place.name}.{purpose}"

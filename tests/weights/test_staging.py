@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from hf_checkpoints import config, write_model
@@ -115,3 +116,15 @@ def test_a_source_that_changes_while_copies_are_compared_is_noticed(tmp_path, mo
     with pytest.raises(UserError, match="a file changed while it was copied"):
         convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_output_may_be_the_current_directory(tmp_path, monkeypatch, force):
+    write_model(tmp_path / "hf", config("llama"))
+    (tmp_path / "out").mkdir()
+    if force:
+        convert(tmp_path / "hf", tmp_path / "out", layout=ParallelLayout())
+    monkeypatch.chdir(tmp_path / "out")
+    assert convert(tmp_path / "hf", Path(), layout=TP2, force=force).exit_code == 0
+    assert verify(tmp_path / "out", source=tmp_path / "hf").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
