@@ -22,6 +22,7 @@ from migrate.weights.containers.content import Content, aligned, by_size, nbytes
 from migrate.weights.containers.expected import detect_spelling, whole
 from migrate.weights.containers.state_dict import PICKLE_INDEX, PICKLE_SINGLE, Entry, read_state_dict
 from migrate.weights.containers.states import TORCH
+from migrate.weights.containers.stored_files import SPELLING
 from migrate.weights.tensors import Checkpoint, Stored, TargetFile
 
 NAME = "hf"
@@ -57,7 +58,8 @@ def read(directory: Path, key: str | None = None, spelling: str | None = None) -
         entries = {name: list(file.entries) for name, file in files.items()}
     everything = {entry.name: entry for items in entries.values() for entry in map(_entry, items)}
     shapes = {name: entry.shape for name, entry in everything.items()}
-    spelling = detect_spelling(family, config, shapes, directory, spelling)
+    said = next((file.metadata[SPELLING] for file in files.values() if SPELLING in file.metadata), None)
+    spelling = detect_spelling(family, config, shapes, directory, spelling or said)
     expected = whole(family, config, spelling)
     for name, items in entries.items():
         account.file(name, items, expected, beside=everything)
@@ -112,10 +114,11 @@ def layout(
     if recorded and max_shard_size is None and published(recorded) == content.spelling:
         return _as_recorded(stored, recorded, tied)
     groups = by_size(stored.values(), max_shard_size or SHARD_BYTES)
+    metadata = {"format": "pt"} if content.spelling == HF else {"format": "pt", SPELLING: content.spelling}
     files = []
     for number, group in enumerate(groups, 1):
         file = SINGLE if len(groups) == 1 else f"model-{number:05d}-of-{len(groups):05d}.safetensors"
-        files.append(TargetFile(file, aligned(replace(tensor, file=file) for tensor in group), {"format": "pt"}))
+        files.append(TargetFile(file, aligned(replace(tensor, file=file) for tensor in group), metadata))
     return files
 
 
