@@ -258,12 +258,15 @@ class _Machine:
             raise PickleError(self.path, "malformed pickle: a tensor without a storage")
         storage, offset = arguments[:2]
         shape, strides = self._numbers(arguments[2]), self._numbers(arguments[3])
-        dtype = storage.dtype
+        dtype, metadata = storage.dtype, arguments[6:]
         if function == "_rebuild_tensor_v3":
+            metadata = arguments[7:]
             kind = arguments[6] if len(arguments) > 6 else None
             if not isinstance(kind, Global) or kind.dtype is None:
                 raise PickleError(self.path, f"a tensor has the dtype {_short(kind)}, which is refused")
             dtype = kind.dtype
+        if any(metadata):
+            raise PickleError(self.path, f"a tensor is no plain view of its storage ({_short(metadata[0])}): copy it")
         if type(offset) is not int or offset < 0 or len(shape) != len(strides):
             raise PickleError(self.path, "malformed pickle: offset, shape and strides of a tensor do not fit")
         return TensorView(storage, dtype, offset, shape, strides)

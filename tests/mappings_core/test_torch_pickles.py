@@ -100,6 +100,14 @@ def test_shared_storages_are_the_same_bytes(tmp_path: Path) -> None:
     assert found["a"].storage == found["b"].storage
 
 
+def test_views_whose_values_are_not_those_of_the_storage_are_refused(tmp_path: Path) -> None:
+    numbers = torch.complex(torch.randn(4), torch.randn(4))
+    for name, tensor in {"negative": numbers.conj().imag, "conjugate": numbers.conj()}.items():
+        torch.save({name: tensor}, tmp_path / name)
+        with pytest.raises(PickleError, match="is no plain view of its storage"):
+            read_tensors(tmp_path / name)
+
+
 def test_nested_state_dicts_need_a_key(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     torch.save({"model": {"w": torch.ones(2)}, "step": 3, "ema": {"model": {"w": torch.zeros(2)}}}, path)
