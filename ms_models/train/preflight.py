@@ -158,8 +158,8 @@ def check_resume(config: RunConfig, data: PreparedData) -> tuple[Path, list[str]
 def _check_same_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayout) -> None:
     if stored != wanted:
         raise UserError(
-            f"{directory}: was saved with layout {stored}, the run has {wanted}; resume with the layout it was saved "
-            "with, or start a new run from `msmigrate weights export` of it"
+            f"{directory}: was saved with layout {stored}, the run has {wanted}; take it there with `msmigrate weights "
+            f"reshard {directory} -o NEW/{directory.name}` and the options of the layout, and resume in NEW"
         )
 
 

@@ -42,14 +42,16 @@ def complete_checkpoints(run: Path) -> list[tuple[int, Path]]:
 
 
 def find_latest(run: Path) -> Path:
-    """The checkpoint that `LATEST` names.
+    """The checkpoint that `LATEST` names; without that file (a checkpoint put there by hand), the newest one.
 
     Raises:
         UserError: there is none, or it is not complete.
     """
     path = run / LATEST
     if not path.is_file():
-        raise UserError(f"{run}: no {LATEST} file, so there is no checkpoint to resume from; start without --resume")
+        if saved := complete_checkpoints(run):
+            return saved[-1][1]
+        raise UserError(f"{run}: no {LATEST} file and no checkpoint to resume from; start without --resume")
     name = path.read_text(encoding="utf-8").strip()
     if not STEP.fullmatch(name):
         raise UserError(f"{path}: must hold a name like {step_name(100)}, found {name!r}")

@@ -23,6 +23,7 @@ from mappings.errors import UserError
 from mappings.families import family_for_config
 from mappings.layout import ParallelLayout
 from mappings.shards import rank_shards
+from migrate.weights.command import reshard
 from ms_models.train import launch as launching
 from ms_models.train import status
 from ms_models.train.metrics import read_metrics
@@ -158,6 +159,29 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, place: Place, request
     for path in (place.root / name / "step_00000006").glob("*-rank*"):
         assert (place.root / resumed / "step_00000006" / path.name).read_bytes() == path.read_bytes(), path.name
     assert_nothing_left(place.root / resumed)
+
+
+@pytest.mark.parametrize(("start", "way"), [("tp2", ["dp2"]), ("dp2", ["one", "tp2"])])
+def test_a_run_goes_on_in_another_layout(
+    start: str, way: list[str], place: Place, one: list[dict[str, Any]], request: pytest.FixtureRequest
+) -> None:
+    """Resharded after step 3, with the same global batch of 8 rows; the steps that follow are those of one process."""
+    request.getfixturevalue(start)
+    checkpoint, name = place.root / start / "step_00000003", f"{start}_as_{way[-1]}"
+    for number, layout in enumerate(way):
+        last = number == len(way) - 1
+        out = place.root / (name if last else f"{name}_{layout}") / "step_00000003"
+        out.parent.mkdir()
+        wanted = ParallelLayout.from_dict(LAYOUTS[layout]["layout"])
+        assert reshard(checkpoint, out, layout=wanted).exit_code == 0
+        checkpoint = out
+    lines: list[str] = []
+    assert launching.launch(place.config(way[-1], name), resume=True, echo=lines.append) == 0, "\n".join(lines)
+    assert any("changed since step_00000003: layout." in line for line in lines), lines
+    records = place.curve(name)
+    assert [record["step"] for record in records] == [4, 5, 6, 6]
+    assert max(differences([record for record in one if record["step"] > 3], records).values()) <= TOLERANCE
+    assert_nothing_left(place.root / name)
 
 
 def test_one_process_stopped_and_resumed_is_the_uninterrupted_run(place: Place, one: list[dict[str, Any]]) -> None:

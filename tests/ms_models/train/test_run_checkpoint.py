@@ -187,19 +187,25 @@ def test_a_failing_disk_is_tried_twice(
 @pytest.mark.parametrize(
     ("latest", "expected"),
     [
-        (None, "no LATEST file"),
         ("../elsewhere", "must hold a name like step_00000100"),
         ("step_00000009", "which is missing or incomplete; complete checkpoints: step_00000001"),
     ],
 )
-def test_bad_latest_is_refused(trainer: Trainer, tmp_path: Path, latest: str | None, expected: str) -> None:
+def test_bad_latest_is_refused(trainer: Trainer, tmp_path: Path, latest: str, expected: str) -> None:
     save(tmp_path, 1, trainer)
-    (tmp_path / "LATEST").unlink()
-    if latest is not None:
-        (tmp_path / "LATEST").write_text(latest)
+    (tmp_path / "LATEST").write_text(latest)
     with pytest.raises(UserError) as caught:
         find_latest(tmp_path)
     assert expected in str(caught.value)
+
+
+def test_without_latest_the_newest_checkpoint_is_taken(trainer: Trainer, tmp_path: Path) -> None:
+    """As where `weights reshard` wrote one into a new run directory."""
+    with pytest.raises(UserError, match="no LATEST file and no checkpoint to resume from"):
+        find_latest(tmp_path)
+    newest = [save(tmp_path, step, trainer) for step in (1, 2)][-1]
+    (tmp_path / "LATEST").unlink()
+    assert find_latest(tmp_path) == newest
 
 
 def test_weights_alone_cannot_be_resumed(trainer: Trainer, tmp_path: Path) -> None:
