@@ -49,6 +49,8 @@ class CompiledGradient:
         """Whether the compiler failed; afterwards, this process may not be fit for other graphs."""
         self.graphs: dict[tuple[Any, ...], _Graph | _Seen] = {}
         """By key; first what the eager run showed that found nothing against a graph."""
+        self.runs = 0
+        """Results that a graph gave."""
         self._is_full = False
 
     def __call__(self, parameters: list[Parameter], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -67,7 +69,7 @@ class CompiledGradient:
                 with put_back_on_failure(state, graph.written):
                     graph = _Graph(self.forward, self._place(), parameters, state, args, kwargs, graph)
                     self.graphs[key] = graph
-                    result = graph(state)
+                    result = self._run(graph, state)
                 switch_on()
                 return result
             except Unrecordable as error:
@@ -77,7 +79,12 @@ class CompiledGradient:
                 self.failed = True
                 self._refuse(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
                 return self._eager(parameters, args, kwargs)
-        return graph(state)
+        return self._run(graph, state)
+
+    def _run(self, graph: _Graph, state: Walk) -> Any:
+        result = graph(state)
+        self.runs += 1
+        return result
 
     def _first(
         self,

@@ -70,6 +70,8 @@ class CompiledCall:
         """Whether the compiler failed; afterwards, this process may not be fit for other graphs."""
         self.graphs: dict[tuple[Any, ...], _Graph | set[int] | None] = {}
         """By key. None: seen once. Numbers of the tensors that it writes into: watched, and nothing found."""
+        self.runs = 0
+        """Results that a graph gave."""
         self.new_in_a_row = 0
         self.changing = ""
         """What differed in the last call whose key was new, from the call before."""
@@ -94,8 +96,8 @@ class CompiledCall:
                 return self.function(*args, **kwargs)
             try:
                 with put_back_on_failure(state, graph):
-                    self.graphs[key] = graph = _Graph(self, state, graph, args, kwargs)
-                    return graph(state)
+                    self.graphs[key] = made = _Graph(self, state, graph, args, kwargs)
+                    return self._run(made, state)
             except Unrecordable as error:
                 self._refuse(str(error))
                 return self.function(*args, **kwargs)
@@ -103,7 +105,12 @@ class CompiledCall:
                 self.failed = True
                 self._refuse(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
                 return self.function(*args, **kwargs)
-        return graph(state)
+        return self._run(graph, state)
+
+    def _run(self, graph: _Graph, state: Walk) -> Any:
+        result = graph(state)
+        self.runs += 1
+        return result
 
     def is_its_call(self) -> bool:
         """Whether a call at this moment may be a graph."""

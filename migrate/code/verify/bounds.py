@@ -23,9 +23,13 @@ def array(tensor: Any) -> np.ndarray:
     return np.asarray(values, np.complex128 if np.iscomplexobj(values) else np.float64)
 
 
-def distance(x: np.ndarray, y: np.ndarray) -> float:
-    """Norm of the difference; of values that are not finite, whether they differ."""
-    return float(np.linalg.norm((x - y).ravel())) if np.isfinite(x).all() else float(not np.array_equal(x, y))
+def distance(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Norms of the difference and of `x`, without infinities and NaN; if these differ, the first norm is infinite."""
+    finite = np.isfinite(x)
+    norm = float(np.linalg.norm(x[finite]))
+    if not np.array_equal(finite, np.isfinite(y)) or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
+        return float("inf"), norm
+    return float(np.linalg.norm(x[finite] - y[finite])), norm
 
 
 class without_dropout:

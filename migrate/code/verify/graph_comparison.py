@@ -22,7 +22,7 @@ class GraphComparison:
         candidate: `candidate(parameters, args, kwargs)` gives the result and the gradients, at last by a graph.
         read: `read(args, kwargs)` gives its state, a `step_state.Walk`.
         eager: the same, without a graph.
-        status: an object with `refused` and `failed`.
+        status: an object with `refused`, `failed` and `runs`.
         calls: of the candidate, with the same state, until it has a graph.
     """
 
@@ -36,6 +36,7 @@ class GraphComparison:
     ) -> None:
         self.candidate, self.read, self.eager, self.status, self.calls = candidate, read, eager, status, calls
         self.compared = 0
+        self._never: str | None = None
         self.worst = 0.0
         """Largest difference so far, in parts of the norm."""
         self.has_dropout = False
@@ -45,7 +46,7 @@ class GraphComparison:
     def refused(self) -> str | None:
         """Why there is no graph."""
         reason: str | None = self.status.refused
-        return reason
+        return reason or self._never
 
     @property
     def failed(self) -> bool:
@@ -61,11 +62,13 @@ class GraphComparison:
         state = _Kept(self.read(args, kwargs))
         with without_dropout() as dropout:
             want = (*self.eager(parameters, args, kwargs), state.put_back())
-            have = None
+            have, runs = None, self.status.runs
             for _ in range(self.calls):
                 if self.refused is None:
                     have = (*self.candidate(parameters, args, kwargs), state.put_back())
         self.has_dropout = self.has_dropout or dropout.calls > 0
+        if self.status.runs == runs:
+            self._never = "no two calls have the same shapes and settings"
         if self.refused is not None:
             return None
         self.compared += 1
@@ -76,13 +79,13 @@ class GraphComparison:
         results = [list(numbers(side[0])) for side in (want, have)]
         if len(results[0]) != len(results[1]):
             return f"{DIFFER}: {len(results[0])} and {len(results[1])} results"
-        size = max((float(np.abs(_values(a)[0]).max(initial=0.0)) for a in results[0]), default=0.0)
+        size = max((_largest(_values(a)[0]) for a in results[0]), default=0.0)
         for number, (a, b) in enumerate(zip(*results, strict=True)):
             # Figures for a log are often differences of larger numbers.
             pairs.append((f"result {number}", a, b, ROUNDING * size if isinstance(a, int | float) else 0.0))
         for number, (a, b) in enumerate(zip(want[2], have[2], strict=True)):
             pairs.append((f"buffer {number}", a, b, 0.0))
-        largest = max((float(np.abs(g).max(initial=0.0)) for g in map(array, want[1])), default=0.0)
+        largest = max(map(_largest, map(array, want[1])), default=0.0)
         for name, a, b in zip(names, want[1], have[1], strict=True):
             pairs.append((f"the gradient of {name}", a, b, ROUNDING * largest * np.sqrt(a.size)))
         for what, a, b, floor in pairs:
@@ -93,7 +96,7 @@ class GraphComparison:
             (x, bound), (y, _) = _values(a), _values(b)
             if x.shape != y.shape:
                 return f"{DIFFER}: {what} is {list(x.shape)} and {list(y.shape)}"
-            off, norm = distance(x, y), float(np.linalg.norm(x.ravel()))
+            off, norm = distance(x, y)
             if not off <= bound * norm + floor + 1e-12:
                 return f"{DIFFER}: {what} by {off:.2g} (norm {norm:.2g})"
             self.worst = max(self.worst, (off - floor) / norm if norm > 0 else 0.0)
@@ -155,6 +158,10 @@ def numbers(value: Any) -> Iterator[Any]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from numbers(getattr(value, field.name))
+
+
+def _largest(values: np.ndarray) -> float:
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 def _values(value: Any) -> tuple[np.ndarray, float]:
