@@ -16,7 +16,7 @@ import pytest
 from hf_checkpoints import write_model
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from random_models import models
+from random_models import SMALL, models
 
 from mappings.errors import UserError
 from mappings.layout import ParallelLayout
@@ -156,3 +156,21 @@ def test_any_to_any(name: str, data: Any) -> None:
 def files(directory: Path) -> dict[str, bytes]:
     """What an export must give back: all but what is left behind with a note."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "README.md"}
+
+
+def test_more_ranks_than_tensors(tmp_path: Path) -> None:
+    """Without redundancy some ranks have nothing left to hold; their files are empty."""
+    model = {"model_type": "llama", **SMALL["llama"]["config"], "num_hidden_layers": 1}
+    write_model(tmp_path / "hf", model)
+    destination = Destination("strategy", ParallelLayout(dp=20), as_ckpt=True, remove_redundancy=True)
+    passed(convert(tmp_path / "hf", tmp_path / "ranks", destination=destination))
+    assert min(path.stat().st_size for path in (tmp_path / "ranks").glob("rank_*/*")) == 0
+    judge(tmp_path / "hf", tmp_path / "ranks", Hints(redundancy_removed=True), 0)
+
+
+def test_a_directory_in_other_names_says_which(tmp_path: Path) -> None:
+    """The shapes of these two spellings are the same, only the order of rows differs."""
+    write_model(tmp_path / "hf", {"model_type": "llama", **SMALL["llama"]["config"]})
+    for spelling in ("mindformers", "mindformers_contiguous"):
+        passed(convert(tmp_path / "hf", tmp_path / spelling, destination=Destination("hf", spelling=spelling)))
+        judge(tmp_path / "hf", tmp_path / spelling, Hints(), 1)
