@@ -108,6 +108,17 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_ranks_are_those_that_mindspore_cuts_from_the_full_weights(tmp_path, training, layout):
+    _compare_with_mindspore(tmp_path, training, layout)
+
+
+def test_ranks_of_experts_are_those_that_mindspore_cuts(tmp_path):
+    sizes = {"num_experts": 4, "moe_intermediate_size": 8, "head_dim": 4, "vocab_size": 40}
+    write_model(tmp_path / "hf", config("qwen3_moe", **sizes))
+    # Copies of what only ep cuts are on ranks that do not follow each other.
+    _compare_with_mindspore(tmp_path, hf.read(tmp_path / "hf"), ParallelLayout(tp=2, dp=4, ep=2, zero=3))
+
+
+def _compare_with_mindspore(tmp_path, training, layout) -> None:
     import mindspore as ms
 
     to_mindspore(training, tmp_path / "full", "mindformers")
