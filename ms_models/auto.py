@@ -10,6 +10,7 @@ from mappings.formats.hf_directory import read_config
 from ms_models.families.causal_lm import CausalLM
 from ms_models.families.llama import LlamaForCausalLM
 from ms_models.families.qwen2 import Qwen2ForCausalLM
+from ms_models.families.qwen3 import Qwen3ForCausalLM
 from ms_models.loading import load_weights, open_source
 from ms_models.parallel.mesh import Mesh
 
@@ -66,3 +67,4 @@ class AutoModelForCausalLM:
 
 register("llama", LlamaForCausalLM)
 register("qwen2", Qwen2ForCausalLM)
+register("qwen3", Qwen3ForCausalLM)

@@ -78,6 +78,15 @@ class DecoderConfig:
         )
 
 
+def require_full_attention(config: Mapping[str, Any]) -> None:
+    """Raises a UserError when sliding-window attention is switched on, as the Qwen families spell it."""
+    if config.get("use_sliding_window"):
+        raise UserError("config.json: use_sliding_window is true; sliding-window attention is not supported")
+    kinds = config.get("layer_types") or []
+    if other := sorted({str(kind) for kind in kinds} - {"full_attention"}):
+        raise UserError(f"config.json: layer_types {', '.join(other)}: only full_attention is supported")
+
+
 def _positive(config: Mapping[str, Any], field: str, default: float) -> float:
     value = config.get(field, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:

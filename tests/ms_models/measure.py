@@ -1,4 +1,4 @@
-"""Prints the figures of a family's card: `python tests/ms_models/measure.py llama|qwen2`.
+"""Prints the figures of a family's card: `python tests/ms_models/measure.py FAMILY`.
 
 Errors are against transformers on the tiny models of the tests. The step (loss and all gradients, no optimizer) is
 timed on a 4-layer, 256-wide model on 4 x 256 tokens, the shortest of 20, with the threads OMP_NUM_THREADS allows.
@@ -61,8 +61,8 @@ def errors(family: str, folder: Path) -> None:
 
 def times(family: str, folder: Path) -> None:
     """Step time in transformers, PyNative and jit."""
-    kind = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config}[family]
-    reference = transformers.AutoModelForCausalLM.from_config(kind(**SIZES))
+    config = transformers.AutoConfig.for_model(family, **SIZES)
+    reference = transformers.AutoModelForCausalLM.from_config(config)
     reference.save_pretrained(folder / "timed")
     ids = np.random.default_rng(0).integers(0, SIZES["vocab_size"], (4, 256))
     tokens = torch.tensor(ids)

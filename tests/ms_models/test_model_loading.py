@@ -23,13 +23,21 @@ from mappings.formats.manifest import Manifest, hash_file, weights_file
 from mappings.layout import ParallelLayout
 from ms_models import AutoModelForCausalLM
 from ms_models.auto import register
+from ms_models.families.causal_lm import CausalLM
 from ms_models.families.llama import LlamaForCausalLM
 from ms_models.families.qwen2 import Qwen2ForCausalLM
+from ms_models.families.qwen3 import Qwen3ForCausalLM
 from ms_models.layers.rotary import RopeConfig, inverse_frequencies
 from ms_models.parallel.mesh import Mesh
 from ms_models.saving import encode
 
 ms.runtime.launch_blocking()
+
+KINDS: dict[str, type[CausalLM]] = {
+    "llama": LlamaForCausalLM,
+    "qwen2": Qwen2ForCausalLM,
+    "qwen3": Qwen3ForCausalLM,
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +76,7 @@ def merge(directory: Path, change: Callable[[dict[str, torch.Tensor]], None]) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["qwen2", "llama3-tied-biases"])
+@pytest.mark.parametrize("name", ["qwen2", "llama3-tied-biases", "qwen3-biases"])
 def test_round_trip_is_bit_identical(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     reference = build(name, tmp_path / "hf", dtype)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
@@ -264,7 +272,7 @@ def test_spellings_of_transformers_4_and_5_mean_the_same(name: str) -> None:
     four = {key: value for key, value in five.items() if key not in ("rope_parameters", "dtype")}
     four |= {"rope_theta": rope.pop("rope_theta"), "torch_dtype": "float32"}
     four["rope_scaling"] = rope if rope["rope_type"] != "default" else None
-    kind = {"llama": LlamaForCausalLM, "qwen2": Qwen2ForCausalLM}[five["model_type"]]
+    kind = KINDS[five["model_type"]]
     family = load_family(five["model_type"])
     assert kind.read_config(four, family) == kind.read_config(five, family)
     assert kind.read_config(five, family).rope.kind == ("llama3" if "llama3" in name else "default")

@@ -40,6 +40,7 @@ CONFIGS: dict[str, transformers.PretrainedConfig] = {
     ),
     "qwen2": transformers.Qwen2Config(**SIZES, tie_word_embeddings=False),
     "qwen2-tied": transformers.Qwen2Config(**SIZES, tie_word_embeddings=True, pad_token_id=5),
+    "qwen3-biases": transformers.Qwen3Config(**SIZES, head_dim=10, attention_bias=True),
 }
 BATCH, LENGTH = 3, 13
 
@@ -65,9 +66,8 @@ def build(name: str, directory: Path, dtype: torch.dtype = torch.float32) -> tra
     """Makes and saves a model in which every parameter, biases and norms too, is off its initial value."""
     torch.manual_seed(0)
     config = CONFIGS[name]
-    kind = {"llama": transformers.LlamaForCausalLM, "qwen2": transformers.Qwen2ForCausalLM}[config.model_type]
     # eager: its additive mask also defines the rows of left padding, which see nothing
-    model = kind._from_config(config, attn_implementation="eager", dtype=dtype).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape).to(dtype) * 0.1)

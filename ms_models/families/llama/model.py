@@ -44,12 +44,17 @@ class LlamaAttention(nn.Cell):
         q_BSHD = self.q_proj(x_BSM).reshape(batch, length, self.heads, self.width)
         k_BTKD = self.k_proj(x_BSM).reshape(batch, length, self.kv_heads, self.width)
         v_BTKD = self.v_proj(x_BSM).reshape(batch, length, self.kv_heads, self.width)
+        q_BSHD, k_BTKD = self.before_rotation(q_BSHD, k_BTKD)
         q_BSHD = rotate(q_BSHD, rotary[0], rotary[1])
         k_BTKD = rotate(k_BTKD, rotary[0], rotary[1])
         if past is not None:
             k_BTKD = ops.concat((past[0], k_BTKD), 1)
             v_BTKD = ops.concat((past[1], v_BTKD), 1)
         return self.o_proj(grouped_attention(q_BSHD, k_BTKD, v_BTKD, bias)), (k_BTKD, v_BTKD)
+
+    def before_rotation(self, q_BSHD: Tensor, k_BTKD: Tensor) -> tuple[Tensor, Tensor]:
+        """What a family does to queries and keys before their positions are put in; nothing here."""
+        return q_BSHD, k_BTKD
 
 
 class LlamaMLP(nn.Cell):
@@ -71,10 +76,12 @@ class LlamaMLP(nn.Cell):
 class LlamaDecoderLayer(nn.Cell):
     """Attention and feed-forward, each behind a norm and beside a residual connection."""
 
+    attention_class = LlamaAttention
+
     def __init__(self, config: DecoderConfig, sharding: LlamaSharding) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = LlamaAttention(config, sharding)
+        self.self_attn = self.attention_class(config, sharding)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = LlamaMLP(config, sharding)
 
@@ -89,10 +96,12 @@ class LlamaDecoderLayer(nn.Cell):
 class LlamaModel(nn.Cell):
     """Embedding, decoder layers, final norm."""
 
+    layer_class = LlamaDecoderLayer
+
     def __init__(self, config: DecoderConfig, sharding: LlamaSharding) -> None:
         super().__init__()
         self.embed_tokens = sharding.embedding(config.hidden_size, config.pad_token_id)
-        self.layers = nn.CellList([LlamaDecoderLayer(config, sharding) for _ in range(config.num_hidden_layers)])
+        self.layers = nn.CellList([self.layer_class(config, sharding) for _ in range(config.num_hidden_layers)])
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary = Rotary(config.rope, config.head_dim)
 
@@ -129,11 +138,12 @@ class LlamaForCausalLM(CausalLM):
     """Llama with its output head; see `CausalLM` for what it offers."""
 
     sharding = LlamaSharding
+    model_class = LlamaModel
 
     def __init__(self, config: DecoderConfig, raw: Mapping[str, Any], family: Family, mesh: Mesh) -> None:
         super().__init__(config, raw, family, mesh)
         sharding = self.sharding(mesh.group("tp"), self.vocab_rows)
-        self.model = LlamaModel(config, sharding)
+        self.model = self.model_class(config, sharding)
         self.enter_head = sharding.enter()
         tied = config.tie_word_embeddings
         self.lm_head = None if tied else sharding.lm_head(config.hidden_size)

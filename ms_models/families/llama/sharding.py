@@ -15,6 +15,7 @@ The same facts stand per parameter in `mappings/families/llama.yaml` (`cut`); a 
 
 from __future__ import annotations
 
+from ms_models.layers.norm import HeadRMSNorm
 from ms_models.parallel.collectives import CopyToGroup
 from ms_models.parallel.linear import ColumnParallelLinear, RowParallelLinear
 from ms_models.parallel.mesh import Group
@@ -48,6 +49,10 @@ class LlamaSharding:
     def attention_out(self, inputs: int, hidden: int, *, bias: bool) -> RowParallelLinear:
         """The output projection."""
         return RowParallelLinear(inputs, hidden, self.group, bias=bias)
+
+    def head_norm(self, head_dim: int, eps: float) -> HeadRMSNorm:
+        """The norm of queries or keys, in families that have it; its gradient is summed over the ranks' heads."""
+        return HeadRMSNorm(head_dim, eps, self.group)
 
     def ffn_in(self, hidden: int, ffn: int, *, bias: bool) -> ColumnParallelLinear:
         """gate or up."""
