@@ -18,6 +18,7 @@ from mappings.formats.safetensors import DTYPE_BITS, read_header
 from migrate.progress import ByteCount, Tracker, quiet
 from migrate.report import Report, Stage, Verdict
 from migrate.weights.codes import finding
+from migrate.weights.containers.rank_folders import is_strategy
 from migrate.weights.containers.state_dict import PICKLES, Entry, read_state_dict
 from migrate.weights.statistics import FLOATS, Statistics, statistics
 
@@ -99,7 +100,7 @@ def _subject(path: Path) -> tuple[str, list[Listed], dict[str, Any]]:
     if any(path.glob("model*.safetensors*")) or any(path.glob("*.bin*")):
         return "Hugging Face directory", _entries(read_state_dict(path)), {}
     files = sorted(file for file in path.rglob("*") if file.suffix in (".safetensors", ".ckpt") and file.is_file())
-    weights = [file for file in files if not file.name.startswith("ckpt_strategy")]
+    weights = [file for file in files if not is_strategy(file)]
     if not weights:
         raise UserError(f"{path}: holds no .safetensors, .ckpt or {', '.join(PICKLES)} under a known name")
     tensors = [t for file in weights for t in (_ckpts([file]) if file.suffix == ".ckpt" else _safetensors([file]))]

@@ -12,6 +12,7 @@ from mappings.layout import ParallelLayout
 from migrate.report import Verdict
 from migrate.weights import statistics as statistics_module
 from migrate.weights.command import convert, inspect
+from migrate.weights.destinations import Destination
 
 
 def as_bytes(array):
@@ -105,6 +106,17 @@ def test_files_of_other_frameworks_and_their_directories(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"holds no \.safetensors"):
         inspect(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("as_ckpt", [False, True])
+def test_strategies_beside_the_ranks_are_no_tensors(tmp_path, as_ckpt):
+    write_model(tmp_path / "hf", config())
+    layout = ParallelLayout(tp=2, pp=2)
+    convert(tmp_path / "hf", tmp_path / "out", destination=Destination("strategy", layout, as_ckpt=as_ckpt))
+    assert (tmp_path / "out/strategy/merged_ckpt_strategy.ckpt").is_file()
+    facts = inspect(tmp_path / "out").facts
+    assert facts["files"] == 4
+    assert facts["tensor_count"] == 2 * len(read_header(tmp_path / "hf/model.safetensors")[0])
 
 
 def test_missing_path(tmp_path):

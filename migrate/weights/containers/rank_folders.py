@@ -89,6 +89,11 @@ def strategy_files(directory: Path, given: Path | None = None) -> list[Path]:
     )
 
 
+def is_strategy(path: Path) -> bool:
+    """Whether a file says how tensors are cut, one rank's or a merged one: it holds none."""
+    return "ckpt_strategy" in path.name
+
+
 def meta_body(naming: Naming, rank: int) -> Mapping[str, object]:
     """Contents of `meta.json` of MindFormers."""
     return {
@@ -106,11 +111,7 @@ def _folders(base: Path) -> dict[int, Path]:
 
 
 def _file(folder: Path, ending: str | None) -> Path:
-    found = sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix in (SAFETENSORS, CKPT) and not STRATEGY_NAME.fullmatch(path.name)
-    )
+    found = sorted(path for path in folder.iterdir() if path.suffix in (SAFETENSORS, CKPT) and not is_strategy(path))
     if ending is not None:
         found = [path for path in found if path.stem.endswith(ending)]
     if len(found) > 1 and (folder / META).is_file():
