@@ -89,7 +89,8 @@ def _check_tp(piece: Atom | Parameter, layout: ParallelLayout, copies: bool) -> 
 def _check_stages(family: Family, config: Mapping[str, Any], layout: ParallelLayout) -> None:
     layers = family.dims(config)["layers"]
     if layout.pp * layout.vpp > layers:
-        raise UserError(f"layout: pp={layout.pp} x vpp={layout.vpp} stages, but the model has {layers} layers")
+        fit = f"vpp={layers // layout.pp} would fit" if layers >= layout.pp else f"pp={layers} with vpp=1 would fit"
+        raise UserError(f"layout: pp={layout.pp} x vpp={layout.vpp} stages, but the model has {layers} layers; {fit}")
 
 
 def padded_rows(piece: Atom | Parameter, layout: ParallelLayout) -> int:

@@ -69,7 +69,8 @@ def test_every_rank_holds_every_parameter(family):
     [
         (ParallelLayout(tp=4), "2 heads of .*k_proj.*tp=2 would"),
         (ParallelLayout(tp=3), "4 heads of .*q_proj.*tp=2 would"),
-        (ParallelLayout(pp=4), "4 x vpp=1 stages, but the model has 3 layers"),
+        (ParallelLayout(pp=4), "4 x vpp=1 stages, but the model has 3 layers; pp=3 with vpp=1 would fit"),
+        (ParallelLayout(pp=2, vpp=2), "2 x vpp=2 stages, but the model has 3 layers; vpp=1 would fit"),
         (ParallelLayout(pp=2), "nothing else yet"),
         (ParallelLayout(cp=2), "nothing else yet"),
         (ParallelLayout(dp=2, zero=1), "nothing else yet"),

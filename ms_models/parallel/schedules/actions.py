@@ -64,6 +64,11 @@ class Send:
 
     transfer: Transfer
 
+    @property
+    def micro_batch(self) -> int:
+        """Of the tensor."""
+        return self.transfer.micro_batch
+
     def __str__(self) -> str:
         return f"send {self.transfer}"
 
@@ -73,6 +78,11 @@ class Receive:
     """The target's side of a transfer."""
 
     transfer: Transfer
+
+    @property
+    def micro_batch(self) -> int:
+        """Of the tensor."""
+        return self.transfer.micro_batch
 
     def __str__(self) -> str:
         return f"receive {self.transfer}"

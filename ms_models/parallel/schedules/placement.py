@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from ms_models.parallel.schedules.actions import Action, Compute, Receive, Schedule, Send, Transfer
-from ms_models.parallel.schedules.running import Costs, Transport, run_table
+from ms_models.parallel.schedules.running import Costs, Span, Transport, run_table
 
 
 def place_transfers(table: Schedule, transport: Transport) -> Schedule:
@@ -48,25 +48,28 @@ def _in_one_order(natural: Schedule) -> Schedule:
 
     There, the natural places deadlock: neighbours in 1F1B send to each other at the same time. No table can deadlock
     whose stages all follow one order of everything that happens anywhere: what comes first in it can always be done.
-    That order is the one in which a run of the natural table does it.
+    The order in which a run of the natural table does things is one. With interleaved chunks, tensors are ready in the
+    middle of what the other side computes; then places that leave them time on the way may keep stages waiting less.
     """
-    timeline = run_table(natural, Transport.ASYNCHRONOUS, Costs())
+    orders = [_as_run(natural, Costs(transfer=transfer)) for transfer in (0, 1)]
+    return min(orders, key=lambda table: run_table(table, Transport.BLOCKING).length)
+
+
+def _as_run(natural: Schedule, costs: Costs) -> Schedule:
+    """The order of a run of a table; transfers are at the moment when they are sent."""
+    timeline = run_table(natural, Transport.ASYNCHRONOUS, costs)
     assert timeline.fault is None, timeline.fault
-    moments = {
+    sent = {
         span.action.transfer: span.end for spans in timeline.stages for span in spans if isinstance(span.action, Send)
     }
-    stages = []
-    for spans in timeline.stages:
-        keyed = [
-            # Computations take time, so whatever ends at a moment had begun before: transfers come first.
-            ((span.start, 1, "", 0, 0), span.action)
-            if isinstance(span.action, Compute)
-            else (_rank(span.action.transfer, moments), span.action)
-            for span in spans
-        ]
-        stages.append(tuple(action for _, action in sorted(keyed, key=lambda pair: pair[0])))
-    return replace(natural, stages=tuple(stages))
 
+    def moment(span: Span) -> tuple[float, int, str, int, int]:
+        # Computations take time, so whatever ends at a moment had begun before: transfers come first.
+        if isinstance(span.action, Compute):
+            return span.start, 1, "", 0, 0
+        transfer = span.action.transfer
+        return sent[transfer], 0, transfer.payload, transfer.source, transfer.micro_batch
 
-def _rank(transfer: Transfer, moments: dict[Transfer, float]) -> tuple[float, int, str, int, int]:
-    return moments[transfer], 0, transfer.payload.value, transfer.source, transfer.micro_batch
+    return replace(
+        natural, stages=tuple(tuple(span.action for span in sorted(spans, key=moment)) for spans in timeline.stages)
+    )

@@ -14,7 +14,7 @@ import pytest
 from mappings.errors import UserError
 from mappings.layout import ParallelLayout
 from ms_models.parallel.schedules import build_schedule
-from ms_models.parallel.schedules.actions import Action, Compute
+from ms_models.parallel.schedules.actions import Compute
 from ms_models.parallel.schedules.checks import check_schedule
 from ms_models.parallel.schedules.orders import ORDERS, check_sizes
 from ms_models.parallel.schedules.running import Costs, Transport, peak_activations, run_table
@@ -86,6 +86,20 @@ def test_zero_bubble_pays_as_long_as_splitting_costs_little() -> None:
     assert run_table(split, free, again).length > run_table(build_schedule("1f1b", layout, 8, free), free, again).length
 
 
+def test_lockstep_costs_nothing_without_chunks_and_no_more_than_the_gain_with_them() -> None:
+    """Interleaved stages wait for each other where a tensor is ready in the middle of the other side's computation."""
+    for name, pp in product(ORDERS, range(2, 9)):
+        vpp = 2 if name == "interleaved" else 1
+        layout = ParallelLayout(pp=pp, vpp=vpp)
+        length = run_table(build_schedule(name, layout, 3 * pp, Transport.BLOCKING), Transport.BLOCKING).length
+        best = expected_length(name, pp, vpp, 3 * pp)
+        if vpp == 1:
+            assert length == best, (name, pp)
+        else:
+            # A chunk is half a stage, so two lengths of 1F1B. With pp=2 nothing is gained.
+            assert best <= length <= 2 * expected_length("1f1b", pp, 1, 3 * pp) - (pp > 2), (name, pp)
+
+
 def test_costs_follow_uneven_layers() -> None:
     """5 layers in 2 x 2 chunks: 2, 1, 1, 1; stage 0 has three of them and sets the pace."""
     layout = ParallelLayout(pp=2, vpp=2)
@@ -100,15 +114,12 @@ def test_costs_follow_uneven_layers() -> None:
 def test_transfers_take_their_time() -> None:
     """One micro-batch through two stages: forward, transfer, forward and backward, transfer, backward."""
     schedule = build_schedule("gpipe", ParallelLayout(pp=2), 2, Transport.ALL_REDUCE)
-    one = replace(schedule, micro_batches=1, stages=tuple(tuple(a for a in s if of(a) == 0) for s in schedule.stages))
+    one = replace(
+        schedule, micro_batches=1, stages=tuple(tuple(a for a in s if a.micro_batch == 0) for s in schedule.stages)
+    )
     for transport in Transport:
         assert check_schedule(one, transport) == []
         assert run_table(one, transport, Costs(transfer=0.5)).length == 1 + 0.5 + 3 + 0.5 + 2
-
-
-def of(action: Action) -> int:
-    """The micro-batch of an action."""
-    return action.micro_batch if isinstance(action, Compute) else action.transfer.micro_batch
 
 
 @pytest.mark.parametrize(

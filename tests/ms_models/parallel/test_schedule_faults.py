@@ -41,10 +41,6 @@ def twice(action: Action) -> Edit:
     return lambda actions: actions.insert(actions.index(action), action)
 
 
-def micro_batch_of(action: Action) -> int:
-    return action.micro_batch if isinstance(action, Compute) else action.transfer.micro_batch
-
-
 def activation(micro_batch: int, source: int) -> Transfer:
     return Transfer(Payload.ACTIVATION, micro_batch, source, source + 1)
 
@@ -118,7 +114,7 @@ def test_what_is_sent_in_another_order_is_a_mismatch(table: Schedule) -> None:
 def test_a_cycle_between_stages_is_a_deadlock(transport: Transport) -> None:
     """Stage 1 wants all forwards first, stage 0 will not send the second before a gradient is back."""
     table = build_schedule("gpipe", ParallelLayout(pp=2), 2, transport)
-    stuck = edited(table, 0, lambda actions: actions.sort(key=micro_batch_of))
+    stuck = edited(table, 0, lambda actions: actions.sort(key=lambda action: action.micro_batch))
     [fault] = check_schedule(stuck, transport)
     # Under AllReduce the calls of both sides meet all the same, and exchange the wrong tensors.
     assert fault.kind == ("mismatch" if transport is Transport.ALL_REDUCE else "deadlock")
