@@ -97,7 +97,7 @@ class _Run:
         self.files = Files()
         self.lock = threading.Condition()
         self.stopped = False
-        lost = self._lost() if journal is not None and journal.batches else set()
+        lost = self._lost() if journal is not None and (journal.batches or journal.files) else set()
         finished = set(journal.batches) if journal is not None else set()
         if lost:
             writes = FileUsers(plan, ())
