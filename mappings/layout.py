@@ -12,6 +12,7 @@ from mappings.errors import UserError
 
 AXES = ("tp", "cp", "dp", "pp")  # fastest first
 ZERO_STAGES = (0, 1, 2, 3)
+MAX_RANKS = 1 << 17  # more is no machine, but a typing error or a damaged file
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class ParallelLayout:
             raise UserError(f"layout: zero must be one of {ZERO_STAGES}, found {self.zero}")
         if self.vpp > 1 and self.pp == 1:
             raise UserError(f"layout: vpp={self.vpp} needs pp of at least 2")
+        if self.world_size > MAX_RANKS:
+            raise UserError(f"layout: {self.world_size} ranks, at most {MAX_RANKS} are supported")
         if self.dp % self.ep:
             raise UserError(f"layout: ep={self.ep} does not divide dp={self.dp}")
 

@@ -14,8 +14,7 @@ from functools import lru_cache
 
 from mappings.arrangement import Arrangement, Shape
 from mappings.formats.strategy import TensorLayout
-
-MAX_RANKS = 1 << 17  # of a stage; more is no machine but a damaged file
+from mappings.layout import MAX_RANKS
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def test_owner_is_the_first_replica():
     ("values", "words"),
     [
         ({"tp": 0}, "tp must be at least 1"),
+        ({"tp": 1 << 10, "dp": 1 << 40}, r"ranks, at most 131072 are supported"),
         ({"tp": True}, "whole number"),
         ({"dp": 2.0}, "whole number"),
         ({"zero": 4}, "zero must be one of"),

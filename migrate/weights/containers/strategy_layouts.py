@@ -8,7 +8,8 @@ from pathlib import Path
 
 from mappings.errors import UserError
 from mappings.formats.strategy import Operator, Strategy, TensorLayout, encode_strategy, read_strategy
-from mappings.formats.strategy_slices import MAX_RANKS, Slices, slices, tensor_layout
+from mappings.formats.strategy_slices import Slices, slices, tensor_layout
+from mappings.layout import MAX_RANKS
 from migrate.weights.containers.content import Content
 from migrate.weights.containers.stages import Stages
 from migrate.weights.containers.states import state_name
