@@ -36,7 +36,7 @@ def models(draw: st.DrawFn) -> dict:
     return config(kind, **changes)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     model=models(),
     dtype=st.sampled_from(["F32", "BF16", "F16", "F64"]),
