@@ -80,11 +80,11 @@ class Timeline:
     @property
     def length(self) -> float:
         """Time until the last stage has finished."""
-        return max(spans[-1].end for spans in self.stages)
+        return max((span.end for spans in self.stages for span in spans), default=0)
 
     @property
     def bubble(self) -> float:
-        """Share of all stages' time that is not spent in computations."""
+        """Share of all stages' time that is not spent in computations, of a run that came to its end."""
         spans = [span for stage in self.stages for span in stage if isinstance(span.action, Compute)]
         return 1 - sum(span.end - span.start for span in spans) / (len(self.stages) * self.length)
 
