@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from migrate.code.writer import PACKAGE
 from migrate.report import Finding
 
 EAGER, COMPILED, POSSIBLE = "eager", "compiled", "may be compiled"
@@ -174,13 +175,27 @@ def _calls(tree: ast.Module) -> list[int]:
 
 
 def _decode_calls(tree: ast.Module) -> list[ast.Call]:
-    """Every `decode_step(model)`, in the order of the text."""
-    calls = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == _DECODE and node.args
-    ]
+    """Every `decode_step(model)` of the helper, in the order of the text; a program may have such a function, too."""
+    names = _decode_names(tree)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in names]
     return sorted(calls, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _decode_names(tree: ast.Module) -> set[str]:
+    """What the helper's function is called after the imports of a file."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names if alias.asname is None]
+            names |= {f"{name}.{_DECODE}" for name in modules if name.split(".")[-2:] == [PACKAGE, _DECODE]}
+        elif isinstance(node, ast.ImportFrom):
+            path = (node.module or "").split(".")
+            mine = [alias.asname or alias.name for alias in node.names if alias.name == _DECODE]
+            if path[-2:] == [PACKAGE, _DECODE]:
+                names |= set(mine)
+            elif path[-1] == PACKAGE:
+                names |= {f"{name}.{_DECODE}" for name in mine}
+    return names
 
 
 def _decode_lines(tree: ast.Module) -> list[int]:

@@ -88,8 +88,9 @@ def where(pattern: str, condition: Any, x: Any, y: Any, **lengths: int) -> Tenso
 
 
 def get_at(pattern: str, x: Tensor, places: Tensor) -> Tensor:
-    """Elements of `x` at places, counted from 0, along the one axis in brackets: `"b n [l], b n -> b n"`.
+    """Elements of `x` at places along the one axis in brackets: `"b n [l], b n -> b n"`.
 
+    Negative places count from the end.
     Every dimension is one axis; what both operands have goes together, and the result has all but the one in brackets.
     """
     rows, shared, order, shape, back = _taking_plan(pattern, tuple(x.shape), tuple(places.shape))
@@ -97,6 +98,7 @@ def get_at(pattern: str, x: Tensor, places: Tensor) -> Tensor:
     table = ops.transpose(x, rows)
     length, rest = table.shape[shared], tuple(table.shape[shared + 1 :])
     index = ops.transpose(places, order)
+    index = ops.where(index < 0, index + length, index)
     if shared:
         index = index.reshape((-1, *index.shape[shared:]))
         starts = (ops.arange(index.shape[0]) * length).astype(index.dtype)

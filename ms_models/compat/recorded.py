@@ -55,12 +55,14 @@ class Recorded:
             def recorded_call(*tensors: Tensor) -> Any:  # no method of a tensor is named so
                 return function(*tensors)
 
-            self.graphs[key] = graph = RecordedGraph(recorded_call)
+            graph = RecordedGraph(recorded_call)
             jit_trace._set_compile_only(True)  # while it is recorded it runs, and once is enough
             try:
                 with recording():
-                    return graph(*tensors)
+                    result = graph(*tensors)
             finally:
                 jit_trace._set_compile_only(False)
+            self.graphs[key] = graph  # one that failed would be taken for a known one
+            return result
         with recording():
             return graph(*tensors)

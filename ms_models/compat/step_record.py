@@ -106,7 +106,7 @@ def recording() -> Iterator[None]:
         with contextlib.suppress(Exception):  # a compiler that failed goes on recording; a second beginning ends that
             jit_trace._using_trace = False
             jit_trace.set_jit_context(None)
-            ms.jit(_nothing, capture_mode="trace")(Tensor(0.0, ms.float32))
+            _begin_and_end()
         raise
     finally:
         jit_trace._using_trace = False  # which an exception leaves on
@@ -116,8 +116,16 @@ def recording() -> Iterator[None]:
         jit_trace._trace_jit_context, jit_trace._get_caller_lines = own, lines
 
 
-def _nothing(number: Tensor) -> Tensor:
-    return number * 1
+_kept: list[Any] = []
+"""MindSpore names graphs by the `id` of the function, so none may be freed and its number used again."""
+
+
+def _begin_and_end() -> None:
+    def nothing(number: Tensor) -> Tensor:  # another each time: a known one would run, and begin no recording
+        return number * 1
+
+    _kept.append(nothing)
+    ms.jit(nothing, capture_mode="trace")(Tensor(0.0, ms.float32))
 
 
 @contextlib.contextmanager

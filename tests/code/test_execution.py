@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mappings.errors import UserError
 from migrate.code.command import convert
-from migrate.code.execution import switched_on
+from migrate.code.execution import find_steps, switched_on
+from migrate.code.findings import finding
 from migrate.code.verify.programs import read_programs
 
 PROJECTS = Path(__file__).parent / "projects"
@@ -187,3 +189,28 @@ def test_a_program_that_is_not_there(repository: Path, tmp_path: Path) -> None:
     recipes.write_text("programs: [{run: fit.py}]", encoding="utf-8")
     with pytest.raises(UserError, match=r"fit\.py"):
         convert(repository, tmp_path / "out", modules=recipes)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("from ms_compat import autograd, decode_step as ms_decode_step", "ms_decode_step.decode_step"),
+        ("from package.ms_compat.decode_step import decode_step as step_of", "step_of"),
+        ("import ms_compat.decode_step", "ms_compat.decode_step.decode_step"),
+    ],
+)
+def test_a_function_of_the_program_that_is_called_as_the_helper_gets_no_switch(line: str, name: str) -> None:
+    text = f"""{line}
+
+
+def decode_step(model, x):
+    return {name}(model)(x)
+
+
+def generate(model, x):
+    return decode_step(model, x) + {name}(model)(x)
+"""
+    found = [replace(finding("M404", "model"), file="a.py", line=n) for n in (4, 8)]
+    assert [step.function_line for step in find_steps([("a.py", text)], found)] == [5, 9]
+    assert switched_on(text, [5, 9]).count("compiled=True") == 2
+    assert f"decode_step(model, x) + {name}(model, compiled=True)(x)" in switched_on(text, [9])

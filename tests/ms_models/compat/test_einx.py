@@ -62,6 +62,8 @@ CASES: list[tuple[str, str, list[Any], Callable[..., torch.Tensor]]] = [
     ),
     ("get_at", "b n [l], n -> b n", [normal(2, 3, 4), np.arange(3)], lambda x, i: x[:, torch.arange(3), i]),
     ("get_at", "[n], -> ", [normal(3), np.array(2)], lambda x, i: x[i]),
+    ("get_at", "[n], k -> k", [normal(3), np.array([-1, 0, -3])], lambda x, i: x[i]),
+    ("get_at", "b [n], b -> b", [normal(2, 3), np.array([-3, -1])], lambda x, i: x[torch.arange(2), i]),
     ("sum", "... c -> ...", [normal(2, 3, 4)], lambda x: x.sum(-1)),
     ("mean", "a b c -> c a", [normal(2, 3, 4)], lambda x: x.mean(1).T),
     ("max", "a b -> b", [normal(2, 3)], lambda x: x.amax(0)),

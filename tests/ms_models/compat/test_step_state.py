@@ -16,6 +16,8 @@ from ms_models.compat import autograd
 from ms_models.compat.backward import backward_of
 from ms_models.compat.decode_step import CompiledCall
 from ms_models.compat.module import Module
+from ms_models.compat.step_graph import RecordedGraph
+from ms_models.compat.step_record import recording
 
 ms.runtime.launch_blocking()
 
@@ -171,3 +173,15 @@ def test_a_result_of_another_kind_keeps_the_step_eager() -> None:
         for value in range(3):
             loss, figures = step(row(value))
             assert float(loss.asnumpy()) == float(figures.loss.asnumpy()) == 6 * value
+
+
+def test_after_recordings_that_fail_operations_run_as_before() -> None:
+    for _ in range(3):
+
+        def breaks_off(x: Tensor) -> Tensor:
+            x = x * 2
+            raise ValueError("no more")
+
+        with pytest.raises(ValueError, match="no more"), recording():
+            RecordedGraph(breaks_off)(row(1))
+        assert (row(1) + 1).asnumpy().tolist() == row(2).asnumpy().tolist()
