@@ -100,6 +100,8 @@ def _read_sharded(directory: Path, index_path: Path) -> HfWeights:
         raise UserError(f"{index_path}: 'weight_map' must map tensor names to file names")
     if not weight_map:
         raise UserError(f"{index_path}: 'weight_map' is empty")
+    if not isinstance(index.get("metadata") or {}, dict):
+        raise UserError(f"{index_path}: 'metadata' must be an object")
     files: dict[str, HfFile] = {}
     owner: dict[str, str] = {}
     for name in sorted(set(weight_map.values())):

@@ -124,6 +124,7 @@ def files_for(content: Content, destination: Destination, origin: Origin) -> tup
 
 def _hf(content: Content, destination: Destination, origin: Origin) -> tuple[list[TargetFile], Writer]:
     files = hf.layout(content, recorded=origin.record or None, max_shard_size=destination.max_shard_size)
+    hf.index_text(files, origin.record or None)  # what is malformed is found before anything is written
     return files, lambda directory, _: hf.finish(directory, files, origin.record or None)
 
 

@@ -84,9 +84,12 @@ def allowing(checkpoint: Checkpoint, patterns: Sequence[str]) -> Checkpoint:
     if idle := [pattern for pattern in patterns if pattern not in allowed]:
         raise UserError(f"{checkpoint.directory}: --allow {idle[0]!r} fits no unexpected tensor")
     extra = checkpoint.extra
-    if extra.get("record"):
-        names = [found.tensor for found in findings if found.code == "W006"]
-        extra = {**extra, "record": {**extra["record"], "left_out": sorted({*extra["record"]["left_out"], *names})}}
+    if allowed and extra.get("record"):
+        names = [found.tensor for found in findings if found.code == "W006" and found.tensor]
+        extra = {
+            **extra,
+            "record": {**extra["record"], "left_out": sorted({*hf.names_left_out(extra["record"]), *names})},
+        }
     return replace(checkpoint, findings=tuple(findings), extra=extra) if allowed else checkpoint
 
 

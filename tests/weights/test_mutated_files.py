@@ -156,3 +156,35 @@ def test_json(place: Path, file: str, data: Any) -> None:
 @given(data=st.data())
 def test_protobufs(place: Path, file: str, data: Any) -> None:
     attempt(place, file, BINARY[file], mutated_bytes(data.draw, (place / file).read_bytes()))
+
+
+def _changed(body: Any, path: tuple[Any, ...], value: Any) -> bytes:
+    inside = body
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[path[-1]] = value
+    return json.dumps(body).encode()
+
+
+FIRST = ("source", "files", "model-00001-of-00002.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "value"),
+    [
+        ("hf/model.safetensors.index.json", ("metadata",), True),
+        ("hf/model.safetensors.index.json", ("metadata",), [1]),
+        ("mindspore/conversion_manifest.json", ("source", "left_out"), [[]]),
+        ("mindspore/conversion_manifest.json", (*FIRST, "tensors", 1, 0), []),
+        ("mindspore/conversion_manifest.json", FIRST, None),
+        ("mindspore/conversion_manifest.json", ("source", "spelling"), []),
+        ("mindspore/conversion_manifest.json", ("source", "index"), 3),
+        ("mindspore/conversion_manifest.json", ("source", "index", "metadata"), "x"),
+        ("mindspore/conversion_manifest.json", ("source", "tied"), {"lm_head.weight": []}),
+        ("sharded/manifest.json", ("source", "spelling"), {}),
+        ("sharded/manifest.json", ("source", "left_out"), [{}]),
+    ],
+)
+def test_what_was_found(place: Path, file: str, path: tuple[Any, ...], value: Any) -> None:
+    """Malformed records of the source's files."""
+    attempt(place, file, JSON[file], _changed(json.loads((place / file).read_bytes()), path, value))

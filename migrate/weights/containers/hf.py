@@ -89,6 +89,18 @@ def published(recorded: Mapping[str, Any]) -> str:
     return str(recorded.get("spelling", HF))
 
 
+def names_left_out(recorded: Mapping[str, Any]) -> set[str]:
+    """Tensors of the recorded files that are not carried over.
+
+    Raises:
+        UserError: the record is malformed.
+    """
+    names = _part(recorded, "left_out", list, [])
+    if not all(isinstance(name, str) for name in names):
+        raise UserError("source record: 'left_out' has what is no name")
+    return set(names)
+
+
 def layout(
     content: Content, *, recorded: Mapping[str, Any] | None = None, max_shard_size: int | None = None
 ) -> list[TargetFile]:
@@ -134,9 +146,10 @@ def index_text(files: Iterable[TargetFile], recorded: Mapping[str, Any] | None =
         if [file.name for file in files] == [SINGLE]:
             return None
         index = {"metadata": {"total_size": _size(files)}}
-    if not isinstance(index, dict):
-        raise UserError("source record: index is no object")
-    if "total_size" in (metadata := index.get("metadata") or {}) and not _is_same(files, recorded or {}):
+    metadata = (index.get("metadata") or {}) if isinstance(index, dict) else None
+    if not isinstance(metadata, dict):
+        raise UserError("source record: the index or its metadata is no object")
+    if "total_size" in metadata and not _is_same(files, recorded or {}):
         index = {**index, "metadata": {**metadata, "total_size": _size(files)}}
     weight_map = {tensor.name: file.name for file in files for tensor in file.tensors}
     return json.dumps({**index, "weight_map": weight_map}, indent=2, sort_keys=True) + "\n"
@@ -183,13 +196,13 @@ def _as_recorded(
     stored: Mapping[str, Stored], recorded: Mapping[str, Any], tied: Mapping[str, str]
 ) -> list[TargetFile]:
     """The recorded files, with their tensors in order. Of tied names, the source may have had the second only."""
-    left_out = set(_part(recorded, "left_out", list, []))
+    without = names_left_out(recorded)
     files, seen = [], set()
     for name, body in _part(recorded, "files", dict, {}).items():
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             raise UserError(f"source record: file {name!r} is no plain safetensors name")
         try:
-            listed = [str(row[0]) for row in body["tensors"] if row[0] not in left_out]
+            listed = [str(row[0]) for row in body["tensors"] if str(row[0]) not in without]
             metadata = {str(key): str(value) for key, value in body["metadata"].items()}
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise UserError(f"source record: file {name!r} is malformed ({error!r})") from error
@@ -217,7 +230,8 @@ def _same_names(files: list[TargetFile], recorded: Mapping[str, Any]) -> bool:
 def _is_same(files: list[TargetFile], recorded: Mapping[str, Any]) -> bool:
     """Whether files hold exactly the recorded tensors, dtypes included."""
     rows = {file.name: [[t.name, t.dtype, list(t.arrangement.shape)] for t in file.tensors] for file in files}
-    return rows == {name: body["tensors"] for name, body in recorded.get("files", {}).items()}
+    recorded_files = recorded.get("files", {}).items()
+    return rows == {name: body.get("tensors") if isinstance(body, dict) else None for name, body in recorded_files}
 
 
 def _size(files: list[TargetFile]) -> int:
