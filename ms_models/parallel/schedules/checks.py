@@ -14,7 +14,7 @@ SPLIT = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
 
 
 def check_schedule(schedule: Schedule, transport: Transport) -> list[Fault]:
-    """Every fault of a table; none means that it can be run.
+    """The faults of a table; none means that it can be run.
 
     The kinds: an action is `missing`, there more than once (`duplicate`), or none of this stage and model (`foreign`);
     it stands before what it needs (`order`); send and receive of different tensors meet (`mismatch`); stages wait for

@@ -80,13 +80,12 @@ def test_bubbles_follow_the_formulas(pp: int, micro_batches: int) -> None:
 def test_zero_bubble_pays_as_long_as_splitting_costs_little() -> None:
     for pp, micro_batches in ((2, 8), (4, 8), (4, 16), (8, 32)):
         assert length("zero_bubble", pp, micro_batches, Costs()) < length("1f1b", pp, micro_batches, Costs())
-    # Where both parts compute the forward again, 5 m + (pp - 1) is to be compared with 4 (m + pp - 1).
+    # Where both parts compute the forward again, every micro-batch costs one forward more.
     again = Costs(backward=3, backward_input=2, backward_weight=2)
     for pp in range(2, 9):
-        even = 3 * (pp - 1)
-        if even >= pp:
-            assert length("zero_bubble", pp, even, again) == length("1f1b", pp, even, again)
-        assert length("zero_bubble", pp, even + 1, again) > length("1f1b", pp, even + 1, again)
+        for micro_batches in (pp, 2 * pp, 3 * pp):
+            lost = length("zero_bubble", pp, micro_batches, again) - length("1f1b", pp, micro_batches, again)
+            assert lost == micro_batches - 2 * (pp - 1), (pp, micro_batches)
 
 
 def length(name: str, pp: int, micro_batches: int, costs: Costs) -> float:
