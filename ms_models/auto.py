@@ -9,6 +9,7 @@ from mappings.families import family_for_config
 from mappings.formats.hf_directory import read_config
 from ms_models.families.causal_lm import CausalLM
 from ms_models.families.llama import LlamaForCausalLM
+from ms_models.families.mistral import MistralForCausalLM
 from ms_models.families.qwen2 import Qwen2ForCausalLM
 from ms_models.families.qwen3 import Qwen3ForCausalLM
 from ms_models.loading import load_weights, open_source
@@ -66,5 +67,6 @@ class AutoModelForCausalLM:
 
 
 register("llama", LlamaForCausalLM)
+register("mistral", MistralForCausalLM)
 register("qwen2", Qwen2ForCausalLM)
 register("qwen3", Qwen3ForCausalLM)

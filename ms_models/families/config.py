@@ -32,6 +32,8 @@ class DecoderConfig:
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
+    windows: tuple[int | None, ...] = ()
+    """Sliding window of each layer, None for full attention; empty: full attention everywhere."""
     eos_token_ids: tuple[int, ...] = ()
     """Tokens that end generation."""
     pad_token_id: int | None = None
@@ -85,6 +87,18 @@ def require_full_attention(config: Mapping[str, Any]) -> None:
     kinds = config.get("layer_types") or []
     if other := sorted({str(kind) for kind in kinds} - {"full_attention"}):
         raise UserError(f"config.json: layer_types {', '.join(other)}: only full_attention is supported")
+
+
+def window_size(config: Mapping[str, Any]) -> int | None:
+    """`sliding_window` of `config.json`; None where it is null.
+
+    Raises:
+        UserError: it is no positive whole number.
+    """
+    value = config.get("sliding_window", 4096)  # the default of every family that has the field
+    if value is not None and (type(value) is not int or value < 1):
+        raise UserError(f"config.json: sliding_window must be a positive whole number or null, found {value!r}")
+    return value
 
 
 def _positive(config: Mapping[str, Any], field: str, default: float) -> float:

@@ -30,6 +30,21 @@ def causal_bias(queries: int, keys: int, attention_mask: Tensor | None) -> Tenso
     return ops.where(allowed, 0.0, LOWEST).astype(ms.float32).expand_dims(1)
 
 
+def within_window(bias: Tensor, window: int) -> Tensor:
+    """A causal bias under which a query sees itself and the `window - 1` positions before it.
+
+    Positions are counted along the sequence, padding included, as transformers counts them.
+
+    Args:
+        bias: `[B, 1, queries, keys]`, see `causal_bias`.
+        window: at least 1.
+    """
+    queries, keys = bias.shape[-2], bias.shape[-1]
+    position = ops.arange(keys)
+    near = position > position[keys - queries :].expand_dims(-1) - window
+    return ops.where(near, bias, LOWEST)
+
+
 def grouped_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """`softmax(q k^T / sqrt(D) + bias) v`, where each of K key heads serves `H / K` consecutive query heads.
 

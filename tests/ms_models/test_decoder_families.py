@@ -1,4 +1,4 @@
-"""Llama and Qwen2 against transformers on CPU in fp32: logits, loss, every gradient, generated tokens."""
+"""Decoder families against transformers on CPU in fp32: logits, loss, every gradient, generated tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
-from mindspore import ops
+from mindspore import nn, ops
 from tiny_models import CONFIGS, Answer, Case, gradient_errors, load, logits_error, make_case, relative, run
 
 from ms_models.families.causal_lm import CausalLM
@@ -40,6 +40,16 @@ def biased(tmp_path_factory: pytest.TempPathFactory) -> Case:
 @pytest.fixture(scope="module")
 def untied(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return make_case("llama", tmp_path_factory.mktemp("untied") / "model")
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case("mistral", tmp_path_factory.mktemp("windowed") / "model")
+
+
+@pytest.fixture(scope="module")
+def normed(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case("qwen3-biases", tmp_path_factory.mktemp("normed") / "model")
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["pynative", "jit"])
@@ -229,6 +239,25 @@ def test_a_pad_token_that_learns_is_seen(untied: Case) -> None:
     errors = gradient_errors(run(model, untied, jit=False), untied)
     wrong = {name for name, error in errors.items() if error > GRADIENT}
     assert wrong == {"model.embed_tokens.weight"}  # the logits do not show it
+
+
+@pytest.mark.parametrize("window", [3, 5, None])
+def test_a_wrong_window_is_seen(window: int | None, windowed: Case) -> None:
+    model = load(windowed)
+    assert model.model.windows == (4,)
+    model.model.windows = (window,)
+    answer = run(model, windowed, jit=False)
+    assert logits_error(answer, windowed) > FAULT * LOGITS
+    assert max(gradient_errors(answer, windowed).values()) > FAULT * GRADIENT
+
+
+@pytest.mark.parametrize("kind", ["q_norm", "k_norm"])
+def test_a_norm_of_heads_that_is_left_out_is_seen(kind: str, normed: Case) -> None:
+    model = load(normed)
+    setattr(model.model.layers[1].self_attn, kind, nn.Identity())
+    found = model(ms.Tensor(normed.input_ids), ms.Tensor(normed.attention_mask)).asnumpy()
+    tokens = normed.attention_mask == 1
+    assert relative(found[tokens], normed.logits[tokens]) > FAULT * LOGITS
 
 
 def test_labels_that_are_not_shifted_are_seen(biased: Case) -> None:

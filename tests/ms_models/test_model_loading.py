@@ -25,6 +25,7 @@ from ms_models import AutoModelForCausalLM
 from ms_models.auto import register
 from ms_models.families.causal_lm import CausalLM
 from ms_models.families.llama import LlamaForCausalLM
+from ms_models.families.mistral import MistralForCausalLM
 from ms_models.families.qwen2 import Qwen2ForCausalLM
 from ms_models.families.qwen3 import Qwen3ForCausalLM
 from ms_models.layers.rotary import RopeConfig, inverse_frequencies
@@ -35,6 +36,7 @@ ms.runtime.launch_blocking()
 
 KINDS: dict[str, type[CausalLM]] = {
     "llama": LlamaForCausalLM,
+    "mistral": MistralForCausalLM,
     "qwen2": Qwen2ForCausalLM,
     "qwen3": Qwen3ForCausalLM,
 }
@@ -251,6 +253,18 @@ def test_unsupported_settings_are_refused(copy: Path, changes: dict[str, Any], m
     edit_config(copy, **changes)
     with pytest.raises(UserError, match=message.replace(".", r"\.")):
         AutoModelForCausalLM.from_pretrained(copy)
+
+
+@pytest.mark.parametrize("window", [0, True, "all"])
+def test_an_odd_window_is_refused(window: Any) -> None:
+    raw = CONFIGS["mistral"].to_dict()
+    with pytest.raises(UserError, match="sliding_window must be a positive whole number or null"):
+        MistralForCausalLM.read_config({**raw, "sliding_window": window}, load_family("mistral"))
+    with pytest.raises(UserError, match="layer_types"):
+        MistralForCausalLM.read_config({**raw, "layer_types": ["full_attention"] * 3}, load_family("mistral"))
+    assert (
+        MistralForCausalLM.read_config({**raw, "sliding_window": None}, load_family("mistral")).windows == (None,) * 3
+    )
 
 
 def test_a_layout_that_does_not_fit_is_refused(saved: Path) -> None:

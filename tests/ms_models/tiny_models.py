@@ -41,6 +41,8 @@ CONFIGS: dict[str, transformers.PretrainedConfig] = {
     "qwen2": transformers.Qwen2Config(**SIZES, tie_word_embeddings=False),
     "qwen2-tied": transformers.Qwen2Config(**SIZES, tie_word_embeddings=True, pad_token_id=5),
     "qwen3-biases": transformers.Qwen3Config(**SIZES, head_dim=10, attention_bias=True),
+    # shorter than the batch and than what is generated, so that it is felt in all of them
+    "mistral": transformers.MistralConfig(**SIZES, head_dim=10, sliding_window=4),
 }
 BATCH, LENGTH = 3, 13
 

@@ -44,6 +44,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", "attention_bias": True, "mlp_bias": True, "rope_parameters": LLAMA3},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "rope_theta": 1e6, "pad_token_id": 3},
     "qwen3": {"model_type": "qwen3", "attention_bias": True},
+    "mistral": {"model_type": "mistral", "sliding_window": 4},
 }
 
 

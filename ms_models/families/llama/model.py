@@ -15,7 +15,7 @@ from mappings.families import Family
 from ms_models.families.causal_lm import CausalLM
 from ms_models.families.config import DecoderConfig
 from ms_models.families.llama.sharding import LlamaSharding
-from ms_models.layers.attention import causal_bias, grouped_attention
+from ms_models.layers.attention import causal_bias, grouped_attention, within_window
 from ms_models.layers.norm import RMSNorm
 from ms_models.layers.rotary import Rotary, rotate
 from ms_models.parallel.mesh import Mesh
@@ -104,6 +104,9 @@ class LlamaModel(nn.Cell):
         self.layers = nn.CellList([self.layer_class(config, sharding) for _ in range(config.num_hidden_layers)])
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary = Rotary(config.rope, config.head_dim)
+        windows = config.windows or (None,) * config.num_hidden_layers
+        self.windows = tuple(dict.fromkeys(windows))  # each once: layers with the same window share a bias
+        self.window_of_layer = tuple(self.windows.index(window) for window in windows)
 
     def construct(
         self,
@@ -125,10 +128,12 @@ class LlamaModel(nn.Cell):
         if position_ids is None:
             position_ids = ops.arange(before, before + length).expand_dims(0)
         rotary = self.rotary(position_ids)
-        bias = causal_bias(length, before + length, attention_mask)
+        causal = causal_bias(length, before + length, attention_mask)
+        biases = [causal if window is None else within_window(causal, window) for window in self.windows]
         x_BSM = self.embed_tokens(input_ids)
         present: tuple[tuple[Tensor, Tensor], ...] = ()
         for index, layer in enumerate(self.layers):
+            bias = biases[self.window_of_layer[index]]
             x_BSM, kv = layer(x_BSM, rotary, bias, None if past is None else past[index])
             present = present + (kv,)
         return self.norm(x_BSM), present

@@ -1,0 +1,5 @@
+"""How a Mistral is cut: as a Llama. A sliding window changes nothing in it."""
+
+from ms_models.families.llama.sharding import LlamaSharding as MistralSharding
+
+__all__ = ["MistralSharding"]
