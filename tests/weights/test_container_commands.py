@@ -6,13 +6,14 @@ import json
 
 import pytest
 from container_runs import elements, with_states
-from hf_checkpoints import config, write_model
+from hf_checkpoints import config, tensors_of, write_model
+from safetensors.numpy import load_file, save_file
 
 from mappings.errors import UserError
 from mappings.formats.safetensors import read_header
 from mappings.layout import ParallelLayout
 from migrate.report import Severity, Verdict
-from migrate.weights.command import convert, export
+from migrate.weights.command import convert, export, verify
 from migrate.weights.containers import hf, mindspore
 from migrate.weights.destinations import Destination
 from migrate.weights.opening import Hints, kind_of, open_checkpoint
@@ -129,6 +130,28 @@ def test_hints_for_ranks_are_refused_elsewhere(full):
     for hints in (Hints(ending="-1"), Hints(redundancy_removed=True)):
         with pytest.raises(UserError, match="are for rank_N folders"):
             open_checkpoint(full, hints)
+
+
+def test_a_piece_that_is_on_no_rank_is_missed(tmp_path):
+    name = "model.layers.0.mlp.down_proj.weight"
+    write_model(tmp_path / "hf", config("qwen2", vocab_size=40))
+    run(tmp_path / "hf", tmp_path / "ranks", Destination("strategy", LAYOUT, remove_redundancy=True))
+    assert verify(tmp_path / "ranks", source=tmp_path / "hf").exit_code == 0
+    (tmp_path / "ranks/conversion_manifest.json").unlink()  # as MindSpore has none
+    path = next(
+        path for path in sorted((tmp_path / "ranks").glob("rank_*/*.safetensors")) if name in tensors_of(path.parent)
+    )
+    arrays, metadata = load_file(path), read_header(path)[1]
+    del arrays[name]
+    save_file(arrays, path, metadata=metadata)
+    wanted = [("W001", name, "incomplete: nothing holds index [0, 0]")]
+    for report in (
+        verify(tmp_path / "ranks"),
+        verify(tmp_path / "ranks", source=tmp_path / "hf"),
+        convert(tmp_path / "ranks", tmp_path / "out", layout=LAYOUT),
+    ):
+        assert report.exit_code == 1
+        assert [(f.code, f.tensor, f.message) for f in report.findings if f.severity is Severity.ERROR] == wanted
 
 
 def test_files_in_another_spelling_than_the_original_are_noted(tmp_path):

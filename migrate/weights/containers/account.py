@@ -18,9 +18,10 @@ from mappings.errors import UserError
 from mappings.families import Family
 from mappings.families.encodings import ENCODINGS
 from mappings.formats.safetensors import TensorEntry
-from migrate.report import Finding
+from migrate.report import Finding, Severity
 from migrate.weights.codes import finding
 from migrate.weights.containers.expected import Expected, padded
+from migrate.weights.containers.holes import holes
 from migrate.weights.containers.quantised import decoder
 from migrate.weights.containers.states import COUNTERS, GRADIENTS, STATES, of_state, split_state, state_atom
 from migrate.weights.tensors import Checkpoint, SourceTensor, Stored
@@ -134,6 +135,8 @@ class Account:
             for atom in self._atoms.values()
             if (state, atom.name) not in absent
         }
+        if not any(found.severity is Severity.ERROR for found in self.findings):
+            self.findings += holes(atoms, self.tensors)
         atoms |= {name: source.stored.arrangement.shape for name, source in self.counters.items()}
         facts = {"tied": dict(self.tied), "states": tuple(self.states), "counters": dict(self.counters), **extra}
         return Checkpoint(
