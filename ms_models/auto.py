@@ -8,6 +8,7 @@ from mappings.errors import UserError
 from mappings.families import family_for_config
 from mappings.formats.hf_directory import read_config
 from ms_models.families.causal_lm import CausalLM
+from ms_models.families.gemma2 import Gemma2ForCausalLM
 from ms_models.families.llama import LlamaForCausalLM
 from ms_models.families.mistral import MistralForCausalLM
 from ms_models.families.qwen2 import Qwen2ForCausalLM
@@ -66,6 +67,7 @@ class AutoModelForCausalLM:
         return model
 
 
+register("gemma2", Gemma2ForCausalLM)
 register("llama", LlamaForCausalLM)
 register("mistral", MistralForCausalLM)
 register("qwen2", Qwen2ForCausalLM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from mappings.errors import UserError
 from mappings.families import Family
@@ -40,16 +40,28 @@ class DecoderConfig:
     """Token that fills rows which ended."""
 
     @classmethod
-    def from_json(cls, config: Mapping[str, Any], family: Family, **settings: Any) -> DecoderConfig:
+    def from_json(
+        cls,
+        config: Mapping[str, Any],
+        family: Family,
+        activation: tuple[str, str] = ("hidden_act", "silu"),
+        **settings: Any,
+    ) -> Self:
         """Reads the fields common to all dense decoders; `settings` are a family's own.
+
+        Args:
+            config: `config.json`.
+            family: facts of the family.
+            activation: field of the activation, and the one value of it that the family's cells compute.
+            settings: further fields of the result.
 
         Raises:
             UserError: a field is missing or odd, or asks for what is not supported.
         """
         dims = family.dims(config)
-        activation = config.get("hidden_act", "silu")
-        if activation != "silu":
-            raise UserError(f"config.json: hidden_act {activation!r} is not supported, only 'silu'")
+        field, known = activation
+        if (asked := config.get(field, known)) != known:
+            raise UserError(f"config.json: {field} {asked!r} is not supported, only {known!r}")
         if config.get("attention_dropout"):
             raise UserError("config.json: attention_dropout is not supported; set it to 0.0")
         if config.get("quantization_config"):
@@ -70,9 +82,9 @@ class DecoderConfig:
             num_attention_heads=dims["heads"],
             num_key_value_heads=dims["kv_heads"],
             head_dim=dims["head_dim"],
-            rms_norm_eps=_positive(config, "rms_norm_eps", 1e-6),
+            rms_norm_eps=positive(config, "rms_norm_eps", 1e-6),
             rope=RopeConfig.from_json(config),
-            max_position_embeddings=int(_positive(config, "max_position_embeddings", 2048)),
+            max_position_embeddings=int(positive(config, "max_position_embeddings", 2048)),
             tie_word_embeddings=family.flag(config, "tied"),
             eos_token_ids=_token_ids(config, "eos_token_id"),
             pad_token_id=next(iter(_token_ids(config, "pad_token_id")), None),
@@ -101,7 +113,8 @@ def window_size(config: Mapping[str, Any]) -> int | None:
     return value
 
 
-def _positive(config: Mapping[str, Any], field: str, default: float) -> float:
+def positive(config: Mapping[str, Any], field: str, default: float) -> float:
+    """A positive number of `config.json`, or a UserError."""
     value = config.get(field, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise UserError(f"config.json: {field} must be a positive number, found {value!r}")

@@ -45,8 +45,19 @@ def within_window(bias: Tensor, window: int) -> Tensor:
     return ops.where(near, bias, LOWEST)
 
 
-def grouped_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """`softmax(q k^T / sqrt(D) + bias) v`, where each of K key heads serves `H / K` consecutive query heads.
+def soft_cap(x: Tensor, cap: float) -> Tensor:
+    """`cap * tanh(x / cap)`: nearly `x` where that is small, never beyond `cap`.
+
+    The tangent comes from that of half the argument: MindSpore's CPU kernel is off by 1e-4 at 5.
+    """
+    half = ops.tanh(x * (0.5 / cap))
+    return half * (2.0 * cap) / (1.0 + half * half)
+
+
+def grouped_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float | None = None, cap: float | None = None
+) -> Tensor:
+    """`softmax(q k^T * scale + bias) v`, where each of K key heads serves `H / K` consecutive query heads.
 
     The queries of one key head are laid end to end, so keys and values are not repeated.
 
@@ -55,6 +66,8 @@ def grouped_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         k: `[B, T, K, D]`.
         v: `[B, T, K, D]`.
         bias: `[B, 1, S, T]`, see `causal_bias`.
+        scale: of the scores; `1 / sqrt(D)` where not given.
+        cap: soft cap of the scaled scores, see `soft_cap`; None for none.
 
     Returns:
         `[B, S, H * D]`. The softmax runs in fp32.
@@ -62,9 +75,15 @@ def grouped_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     batch, queries, heads, width = q.shape
     keys, groups = k.shape[1], k.shape[2]
     each = heads // groups
-    q = (q * width**-0.5).reshape(batch, queries, groups, each, width).transpose(0, 2, 3, 1, 4)
+    q = (
+        (q * (width**-0.5 if scale is None else scale))
+        .reshape(batch, queries, groups, each, width)
+        .transpose(0, 2, 3, 1, 4)
+    )
     q = q.reshape(batch, groups, each * queries, width)
     scores = multiply_transposed(q, k.transpose(0, 2, 1, 3)).astype(ms.float32)
+    if cap is not None:
+        scores = soft_cap(scores, cap)
     scores = scores.reshape(batch, groups, each, queries, keys) + bias.expand_dims(1)
     weights = ops.softmax(scores, -1).astype(v.dtype).reshape(batch, groups, each * queries, keys)
     y = multiply(weights, v.transpose(0, 2, 1, 3)).reshape(batch, groups, each, queries, width)

@@ -27,6 +27,13 @@ class RMSNorm(nn.Cell):
         return self.weight * unit_mean_square(x, self.eps).astype(x.dtype)
 
 
+class OffsetRMSNorm(RMSNorm):
+    """`(1 + weight) * x / sqrt(mean(x**2) + eps)`: the weight is stored as its distance from 1."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ((1.0 + self.weight) * unit_mean_square(x, self.eps)).astype(x.dtype)
+
+
 class HeadRMSNorm(RMSNorm):
     """`RMSNorm` over the width of each head, with one weight for all heads.
 

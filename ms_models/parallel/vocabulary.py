@@ -25,9 +25,12 @@ class VocabParallelEmbedding(nn.Cell):
         width: length of a row.
         group: the ranks the vocabulary is cut over.
         padding_id: token whose lookups give its row no gradient, as in transformers where a pad token is set.
+        scale: what every looked-up row is multiplied by; None for nothing.
     """
 
-    def __init__(self, rows: int, width: int, group: Group, padding_id: int | None = None) -> None:
+    def __init__(
+        self, rows: int, width: int, group: Group, padding_id: int | None = None, scale: float | None = None
+    ) -> None:
         super().__init__()
         self.weight = Parameter(ops.zeros((rows, width), ms.float32), name="weight")
         self.whole = group.size == 1
@@ -35,9 +38,12 @@ class VocabParallelEmbedding(nn.Cell):
         self.start = group.index * rows
         self.reduce = ReduceFromGroup(group)
         self.padding_id = padding_id
+        self.scale = scale
 
     def construct(self, ids: Tensor) -> Tensor:
         rows = self.look_up(ids)
+        if self.scale is not None:
+            rows = rows * self.scale
         if self.padding_id is None:
             return rows
         return ops.where((ids != self.padding_id).expand_dims(-1), rows, ops.stop_gradient(rows))

@@ -52,6 +52,11 @@ def normed(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return make_case("qwen3-biases", tmp_path_factory.mktemp("normed") / "model")
 
 
+@pytest.fixture(scope="module")
+def capped(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case("gemma2", tmp_path_factory.mktemp("capped") / "model")
+
+
 @pytest.mark.parametrize("jit", [False, True], ids=["pynative", "jit"])
 def test_equals_transformers(case: Case, jit: bool) -> None:
     answer = run(load(case), case, jit=jit)
@@ -258,6 +263,35 @@ def test_a_norm_of_heads_that_is_left_out_is_seen(kind: str, normed: Case) -> No
     found = model(ms.Tensor(normed.input_ids), ms.Tensor(normed.attention_mask)).asnumpy()
     tokens = normed.attention_mask == 1
     assert relative(found[tokens], normed.logits[tokens]) > FAULT * LOGITS
+
+
+def forget_scores_cap(model: CausalLM) -> None:
+    model.model.layers[1].self_attn.cap = None
+
+
+def forget_logits_cap(model: CausalLM) -> None:
+    model.cap = None
+
+
+def forget_embedding_scale(model: CausalLM) -> None:
+    model.model.embed_tokens.scale = None
+
+
+def shift_windows(model: CausalLM) -> None:
+    model.model.window_of_layer = (1, 0, 1)
+
+
+GEMMA_FAULTS = [forget_scores_cap, forget_logits_cap, forget_embedding_scale, shift_windows]
+
+
+@pytest.mark.parametrize("plant", GEMMA_FAULTS, ids=lambda plant: plant.__name__)
+def test_what_only_gemma_has_is_seen_when_wrong(plant: Callable[[CausalLM], None], capped: Case) -> None:
+    model = load(capped)
+    assert model.model.window_of_layer == (0, 1, 0)
+    plant(model)
+    answer = run(model, capped, jit=False)
+    assert logits_error(answer, capped) > FAULT * LOGITS
+    assert max(gradient_errors(answer, capped).values()) > FAULT * GRADIENT
 
 
 def test_labels_that_are_not_shifted_are_seen(biased: Case) -> None:

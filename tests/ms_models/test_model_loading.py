@@ -24,6 +24,7 @@ from mappings.layout import ParallelLayout
 from ms_models import AutoModelForCausalLM
 from ms_models.auto import register
 from ms_models.families.causal_lm import CausalLM
+from ms_models.families.gemma2 import Gemma2ForCausalLM
 from ms_models.families.llama import LlamaForCausalLM
 from ms_models.families.mistral import MistralForCausalLM
 from ms_models.families.qwen2 import Qwen2ForCausalLM
@@ -35,6 +36,7 @@ from ms_models.saving import encode
 ms.runtime.launch_blocking()
 
 KINDS: dict[str, type[CausalLM]] = {
+    "gemma2": Gemma2ForCausalLM,
     "llama": LlamaForCausalLM,
     "mistral": MistralForCausalLM,
     "qwen2": Qwen2ForCausalLM,
@@ -78,7 +80,7 @@ def merge(directory: Path, change: Callable[[dict[str, torch.Tensor]], None]) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["qwen2", "llama3-tied-biases", "qwen3-biases"])
+@pytest.mark.parametrize("name", ["qwen2", "llama3-tied-biases", "qwen3-biases", "gemma2"])
 def test_round_trip_is_bit_identical(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     reference = build(name, tmp_path / "hf", dtype)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
@@ -265,6 +267,33 @@ def test_an_odd_window_is_refused(window: Any) -> None:
     assert (
         MistralForCausalLM.read_config({**raw, "sliding_window": None}, load_family("mistral")).windows == (None,) * 3
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_activation": "gelu"}, "hidden_activation 'gelu'"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ({"layer_types": ["full_attention"]}, "layer_types must name 3 layers"),
+        ({"layer_types": ["chunked_attention"] * 3}, "sliding_attention, full_attention"),
+        ({"query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be a positive number"),
+        ({"final_logit_softcapping": "30"}, "final_logit_softcapping must be a positive number"),
+    ],
+)
+def test_gemma2_refuses_what_it_does_not_compute(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Gemma2ForCausalLM.read_config({**CONFIGS["gemma2"].to_dict(), **changes}, load_family("gemma2"))
+
+
+def test_what_config_json_leaves_out_is_what_transformers_takes() -> None:
+    left_out = ("layer_types", "sliding_window", "pad_token_id", "eos_token_id", "query_pre_attn_scalar")
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    plain = transformers.Gemma2Config(**SIZES, head_dim=10).to_dict()
+    bare = {key: value for key, value in plain.items() if key not in left_out + caps}
+    family = load_family("gemma2")
+    assert Gemma2ForCausalLM.read_config(bare, family) == Gemma2ForCausalLM.read_config(plain, family)
+    uncapped = Gemma2ForCausalLM.read_config({**plain, **dict.fromkeys(caps)}, family)
+    assert uncapped.attention_cap is None and uncapped.logit_cap is None
 
 
 def test_a_layout_that_does_not_fit_is_refused(saved: Path) -> None:

@@ -43,6 +43,15 @@ CONFIGS: dict[str, transformers.PretrainedConfig] = {
     "qwen3-biases": transformers.Qwen3Config(**SIZES, head_dim=10, attention_bias=True),
     # shorter than the batch and than what is generated, so that it is felt in all of them
     "mistral": transformers.MistralConfig(**SIZES, head_dim=10, sliding_window=4),
+    # caps within reach of the scores and logits; windows in layers 0 and 2
+    "gemma2": transformers.Gemma2Config(
+        **SIZES,
+        head_dim=10,
+        sliding_window=4,
+        query_pre_attn_scalar=7,
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0,
+    ),
 }
 BATCH, LENGTH = 3, 13
 

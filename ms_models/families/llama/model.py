@@ -50,11 +50,15 @@ class LlamaAttention(nn.Cell):
         if past is not None:
             k_BTKD = ops.concat((past[0], k_BTKD), 1)
             v_BTKD = ops.concat((past[1], v_BTKD), 1)
-        return self.o_proj(grouped_attention(q_BSHD, k_BTKD, v_BTKD, bias)), (k_BTKD, v_BTKD)
+        return self.o_proj(self.attend(q_BSHD, k_BTKD, v_BTKD, bias)), (k_BTKD, v_BTKD)
 
     def before_rotation(self, q_BSHD: Tensor, k_BTKD: Tensor) -> tuple[Tensor, Tensor]:
         """What a family does to queries and keys before their positions are put in; nothing here."""
         return q_BSHD, k_BTKD
+
+    def attend(self, q_BSHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, bias: Tensor) -> Tensor:
+        """`[B, S, H * D]`."""
+        return grouped_attention(q_BSHD, k_BTKD, v_BTKD, bias)
 
 
 class LlamaMLP(nn.Cell):
@@ -76,7 +80,7 @@ class LlamaMLP(nn.Cell):
 class LlamaDecoderLayer(nn.Cell):
     """Attention and feed-forward, each behind a norm and beside a residual connection."""
 
-    attention_class = LlamaAttention
+    attention_class: type[Any] = LlamaAttention
 
     def __init__(self, config: DecoderConfig, sharding: LlamaSharding) -> None:
         super().__init__()
@@ -96,7 +100,7 @@ class LlamaDecoderLayer(nn.Cell):
 class LlamaModel(nn.Cell):
     """Embedding, decoder layers, final norm."""
 
-    layer_class = LlamaDecoderLayer
+    layer_class: type[Any] = LlamaDecoderLayer
 
     def __init__(self, config: DecoderConfig, sharding: LlamaSharding) -> None:
         super().__init__()
@@ -143,7 +147,7 @@ class LlamaForCausalLM(CausalLM):
     """Llama with its output head; see `CausalLM` for what it offers."""
 
     sharding = LlamaSharding
-    model_class = LlamaModel
+    model_class: type[Any] = LlamaModel
 
     def __init__(self, config: DecoderConfig, raw: Mapping[str, Any], family: Family, mesh: Mesh) -> None:
         super().__init__(config, raw, family, mesh)
