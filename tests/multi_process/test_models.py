@@ -13,12 +13,13 @@ from safetensors.numpy import save_file
 
 from mappings.families import family_for_config
 
-pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(700)]
 
 WORKER = Path(__file__).with_name("models_worker.py")
 RANKS = 2
 # Splitting a sum over ranks changes the order of fp32 additions, nothing else; measured here at most 1.6e-6.
 TOLERANCE = 1e-5
+COMPILED_DP = ("llama", "qwen2")  # as in the worker
 FAULT = 100  # a planted fault must exceed the tolerance this many times
 SIZES = {
     "hidden_size": 40,
@@ -45,6 +46,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "rope_theta": 1e6, "pad_token_id": 3},
     "qwen3": {"model_type": "qwen3", "attention_bias": True},
     "mistral": {"model_type": "mistral", "sliding_window": 4},
+    "gemma2": {
+        "model_type": "gemma2",
+        "sliding_window": 4,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 9.0,
+    },
 }
 
 
@@ -70,7 +77,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    result = launch(WORKER, RANKS, tmp_path_factory.mktemp("pair"), "pair", str(models))
+    result = launch(WORKER, RANKS, tmp_path_factory.mktemp("pair"), "pair", str(models), timeout=600)
     result.check(RANKS)
     for name in MODELS:
         for case in result.ranks[0]["models"][name]["cases"]:
@@ -97,18 +104,17 @@ def test_collectives_are_exact(run: Launch, rank: int, jit: str) -> None:
 
 
 @pytest.mark.parametrize("rank", range(RANKS))
-@pytest.mark.parametrize("mode", ["pynative", "jit"])
-@pytest.mark.parametrize("axis", ["tp", "dp"])
 @pytest.mark.parametrize("model", MODELS)
-def test_layouts_equal_one_process(run: Launch, model: str, axis: str, mode: str, rank: int) -> None:
+def test_layouts_equal_one_process(run: Launch, model: str, rank: int) -> None:
     found = run.ranks[rank]["models"][model]
-    case = found["cases"][f"{axis} {mode}"]
-    assert case["count"] == 0
-    assert case["loss"] < TOLERANCE
-    assert case["parameters"] == found["parameters"] == len(family_parameters(model))
-    assert case["gradient"] < TOLERANCE, case
-    if axis == "tp":
-        assert case["logits"] < TOLERANCE
+    compiled = {"dp jit"} if model in COMPILED_DP else set()
+    assert set(found["cases"]) == {"tp pynative", "tp jit", "dp pynative"} | compiled
+    for name, case in found["cases"].items():
+        assert case["count"] == 0, name
+        assert case["loss"] < TOLERANCE, name
+        assert case["parameters"] == found["parameters"] == len(family_parameters(model))
+        assert case["gradient"] < TOLERANCE, (name, case)
+        assert "dp" in name or case["logits"] < TOLERANCE, name
 
 
 def family_parameters(model: str) -> list[Any]:
