@@ -112,11 +112,14 @@ def comparison_of_gradient(
 
 
 def comparison_of_call(decode_step: Any, function: Callable[..., Any]) -> GraphComparison:
-    """Of a function alone; see `CompiledCall` in the module `decode_step`."""
+    """Of a function alone, without gradients, whatever the process records; see `CompiledCall` in `decode_step`."""
+    from mindspore import _no_grad
+
     call = decode_step.CompiledCall(function)
 
     def compiled(parameters: Any, args: Any, kwargs: Any) -> Any:
-        return call(*args, **kwargs), ()
+        with _no_grad():
+            return call(*args, **kwargs), ()
 
     def eager(parameters: Any, args: Any, kwargs: Any) -> Any:
         return function(*args, **kwargs), ()
