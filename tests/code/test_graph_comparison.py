@@ -9,10 +9,11 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor
+from mindspore.common.api import _pynative_executor
 
 from migrate.code.verify.bounds import distance
 from migrate.code.verify.graph_comparison import GraphComparison, comparison_of_call
-from ms_models.compat import autograd, decode_step
+from ms_models.compat import autograd, decode_step, tape
 from ms_models.compat.module import Module
 
 ms.runtime.launch_blocking()
@@ -71,8 +72,11 @@ class Counting(Module):
 @pytest.mark.parametrize(("step", "compared"), [(0, 1), (1, 0)])
 def test_calls_without_a_graph_are_not_equal_to_one(step: int, compared: int) -> None:
     found = comparison_of_call(decode_step, Counting(step))
-    with autograd.enable_grad():  # as where a tape records
+    was_recording = _pynative_executor.grad_flag()
+    tape.record()  # as programs with a tape do
+    with autograd.enable_grad():
         assert found.difference((), [Tensor(np.ones((2, 3), np.float32))]) is None
+    _pynative_executor.set_grad_flag(was_recording)
     assert found.compared == compared
     assert (found.refused is None) == bool(compared)
     assert compared or "no two calls have the same shapes and settings" in str(found.refused)
