@@ -8,11 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mappings.errors import UserError
 from mappings.families.family import Family
 from mappings.families.schema import parse
+from mappings.families.yaml_files import read_yaml
 
 FOLDER = Path(__file__).parent
 
@@ -37,7 +36,7 @@ def load_family(name: str) -> Family:
         near = get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         raise UserError(f"unknown family {name!r}; {hint}")
-    return parse(path, yaml.safe_load(path.read_text(encoding="utf-8")))
+    return parse(path, read_yaml(path))
 
 
 def family_for_config(config: Mapping[str, Any], where: str = "config.json") -> Family:

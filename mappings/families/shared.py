@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from mappings.families.yaml_files import read_yaml
 
 Row = Mapping[str, Any]
 FOLDER = Path(__file__).parent / "spellings"
@@ -32,7 +32,7 @@ def shared_spellings(name: str, atoms: set[str], layer_count: str) -> dict[str, 
         raise ValueError(
             f"no spelling {name!r} is shared (known: {', '.join(sorted(p.stem for p in FOLDER.glob('*')))})"
         )
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data = read_yaml(path)
     blocks: dict[str, str] = data.get("blocks", {})
     if layer_count == "layers":
         blocks = dict(list(blocks.items())[:1])
