@@ -193,7 +193,8 @@ def converted(elements: Bytes, before: str, after: str) -> Bytes:
             raw: Any = to_bf16(numbers.astype(np.float32).reshape(-1))
     else:
         with np.errstate(over="ignore"):
-            raw = numbers.reshape(-1).astype({"F64": "<f8", "F32": "<f4", "F16": "<f2"}[after])
+            narrow = numbers.astype(np.float32) if after == "F16" else numbers  # F64 is rounded twice, as in torch
+            raw = narrow.reshape(-1).astype({"F64": "<f8", "F32": "<f4", "F16": "<f2"}[after])
     return np.ascontiguousarray(raw).view(np.uint8).reshape(*elements.shape[:-1], -1)
 
 
