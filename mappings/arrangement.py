@@ -182,6 +182,21 @@ def stack(axis: int, parts: Sequence[Arrangement]) -> Arrangement:
     return concat(axis, [part.reshape(*part.shape[:axis], 1, *part.shape[axis:]) for part in parts])
 
 
+def viewed(arrangement: Arrangement, strides: Shape) -> Arrangement:
+    """The line of memory in which the elements of a tensor lie, from its first to its last one."""
+    length = 1 + sum((size - 1) * stride for size, stride in zip(arrangement.shape, strides, strict=True))
+    pieces = (
+        replace(
+            piece,
+            at=(sum(index * stride for index, stride in zip(piece.at, strides, strict=True)),),
+            axes=(0,) * len(piece.axes),
+            steps=tuple(step * strides[axis] for axis, step in zip(piece.axes, piece.steps, strict=True)),
+        )
+        for piece in arrangement.pieces
+    )
+    return Arrangement((length,), tuple(pieces))
+
+
 def strides(shape: Sequence[int]) -> Shape:
     """Elements between neighbours along each axis of a tensor stored row by row."""
     result = [1] * len(shape)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mappings.errors import UserError
 from mappings.formats.safetensors import DTYPE_BITS
-from migrate.weights.decoding.tables import MINIFLOATS, values
+from migrate.weights.decoding.tables import MINIFLOATS, from_bf16, values
 
 CHUNK = 8 << 20  # bytes read at a time; a multiple of every item size
 PLAIN = {
@@ -91,7 +91,7 @@ def statistics(path: Path, dtype: str, spans: Sequence[tuple[int, int]], name: s
 
 def _numbers(data: bytes, dtype: str) -> npt.NDArray[np.float64]:
     if dtype == "BF16":
-        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        return from_bf16(np.frombuffer(data, np.uint8)).astype(np.float64)
     if dtype in PLAIN:
         return np.frombuffer(data, PLAIN[dtype]).astype(np.float64)
     return values(dtype)[np.frombuffer(data, np.uint8)].astype(np.float64)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mappings.arrangement import Arrangement, Shape
+from mappings.arrangement import Arrangement, Shape, viewed
 from mappings.errors import UserError
 from mappings.families import Family
 from mappings.families.encodings import ENCODINGS
@@ -288,18 +288,3 @@ def padding_note(name: str, shape: Shape, expected: Expected, file: str | None =
     """That a stored vocabulary is longer than the model's."""
     message = f"{list(shape)} holds the {list(expected.arrangement.shape)} of config.json and padding"
     return finding("W021", message, file=file, tensor=name)
-
-
-def viewed(arrangement: Arrangement, strides: Shape) -> Arrangement:
-    """The line of memory in which the elements of a tensor lie, from its first to its last one."""
-    length = 1 + sum((size - 1) * stride for size, stride in zip(arrangement.shape, strides, strict=True))
-    pieces = (
-        replace(
-            piece,
-            at=(sum(index * stride for index, stride in zip(piece.at, strides, strict=True)),),
-            axes=(0,) * len(piece.axes),
-            steps=tuple(step * strides[axis] for axis, step in zip(piece.axes, piece.steps, strict=True)),
-        )
-        for piece in arrangement.pieces
-    )
-    return Arrangement((length,), tuple(pieces))

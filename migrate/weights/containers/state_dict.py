@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mappings.arrangement import Arrangement, Piece, Shape
+from mappings.arrangement import Arrangement, Shape, viewed
 from mappings.errors import UserError
 from mappings.formats.hf_directory import INDEX, read_json, read_weights
 from mappings.formats.safetensors import TensorEntry, read_header
@@ -31,15 +32,10 @@ class Entry:
 
     def holding(self, atom: str) -> SourceTensor:
         """The tensor as a source of a whole atom."""
-        return SourceTensor(Stored(self.path.name, self.name, self.dtype, self._arranged(atom)), self.path, self.offset)
-
-    def _arranged(self, atom: str) -> Arrangement:
-        if self.strides is None:
-            return Arrangement.of(atom, self.shape)
-        # A view: a line of memory from its first element to its last, of which it takes every so-manyth.
-        length = 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
-        zeros = (0,) * len(self.shape)
-        return Arrangement((length,), (Piece(atom, zeros, self.shape, (0,), zeros, self.strides),))
+        arrangement = Arrangement.of(atom, self.shape)
+        if self.strides is not None:
+            arrangement = viewed(arrangement, self.strides)
+        return SourceTensor(Stored(self.path.name, self.name, self.dtype, arrangement), self.path, self.offset)
 
 
 def read_state_dict(source: Path, key: str | None = None) -> dict[str, Entry]:
@@ -53,7 +49,8 @@ def read_state_dict(source: Path, key: str | None = None) -> dict[str, Entry]:
     Raises:
         UserError: nothing readable is there, a file is malformed, or the key is given for a file without keys.
     """
-    files = _files(source)
+    weight_map = _pickled_index(source)
+    files = [source / name for name in sorted(set(weight_map.values()))] or _files(source)
     if key is not None and any(path.suffix not in PICKLES for path in files):
         raise UserError(f"{source}: --key is for pickled files; tensors of safetensors have no place but their name")
     entries: dict[str, Entry] = {}
@@ -62,6 +59,8 @@ def read_state_dict(source: Path, key: str | None = None) -> dict[str, Entry]:
             if entry.name in entries:
                 raise UserError(f"{path}: tensor {entry.name!r}: also stored in {entries[entry.name].path.name}")
             entries[entry.name] = entry
+    if weight_map:
+        _check_index(source, weight_map, entries)
     return entries
 
 
@@ -74,32 +73,34 @@ def _files(source: Path) -> list[Path]:
         return [source]
     if (source / INDEX).exists() or any(source.glob("*.safetensors")):
         return [source / name for name in read_weights(source).files]
-    if (source / PICKLE_INDEX).exists():
-        return _indexed(source)
     if (source / PICKLE_SINGLE).exists():
         return [source / PICKLE_SINGLE]
     raise UserError(f"{source}: no weights under a name of transformers; give the file itself")
 
 
-def _indexed(source: Path) -> list[Path]:
-    """Files of a pickled index, which must name exactly the tensors that they hold."""
+def _pickled_index(source: Path) -> dict[str, str]:
+    """The index of pickled shards, tensor to file; empty where a directory has none, or has safetensors to read."""
     path = source / PICKLE_INDEX
+    if not path.exists() or (source / INDEX).exists() or any(source.glob("*.safetensors")):
+        return {}
     weight_map = read_json(path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(v, str) for v in weight_map.values()):
         raise UserError(f"{path}: 'weight_map' must map tensor names to file names")
-    files: list[Path] = []
     for name in sorted(set(weight_map.values())):
         if Path(name).name != name or not name.isprintable() or Path(name).suffix not in PICKLES:
             raise UserError(f"{path}: file {name!r} is outside the directory or no pickle")
         if not (source / name).is_file():
             raise UserError(f"{path}: names {name!r}, which is missing")
-        held = set(read_tensors(source / name))
-        listed = {tensor for tensor, file in weight_map.items() if file == name}
-        if held != listed:
-            some = ", ".join(sorted(held ^ listed)[:5])
-            raise UserError(f"{path}: disagrees with {name} about {some}")
-        files.append(source / name)
-    return files
+    return weight_map
+
+
+def _check_index(source: Path, weight_map: Mapping[str, str], entries: Mapping[str, Entry]) -> None:
+    """Refuses an index that does not name exactly the tensors of each file."""
+    held = {(name, entry.path.name) for name, entry in entries.items()}
+    if differing := held ^ set(weight_map.items()):
+        file = min(file for _, file in differing)
+        some = ", ".join(sorted(name for name, other in differing if other == file)[:5])
+        raise UserError(f"{source / PICKLE_INDEX}: disagrees with {file} about {some}")
 
 
 def _entries(path: Path, key: str | None) -> list[Entry]:

@@ -73,6 +73,11 @@ def to_bf16(numbers: Floats) -> npt.NDArray[np.uint16]:
     return result
 
 
+def from_bf16(raw: npt.NDArray[np.uint8]) -> Floats:
+    """BF16 numbers (their bytes) as fp32, which holds them all: the upper half of its bits."""
+    return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+
+
 def scales(raw: npt.NDArray[np.uint8], dtype: str) -> Floats:
     """Stored scales (their bytes) as fp32 numbers.
 
@@ -82,7 +87,7 @@ def scales(raw: npt.NDArray[np.uint8], dtype: str) -> Floats:
     if dtype == "F32":
         return raw.view("<f4")
     if dtype == "BF16":
-        return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        return from_bf16(raw)
     if dtype == "F16":
         return raw.view("<f2").astype(np.float32)
     if dtype in ("F8_E8M0", "U8"):
