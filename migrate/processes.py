@@ -6,10 +6,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
+
+KILL_GRACE_S = 10.0  # a killed process that sits in the kernel takes a while
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,33 @@ def run(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]
 
 
 def end_tree(pid: int) -> None:
-    """Kills a process with all its descendants. msrun leaves its workers behind when only it is killed."""
+    """Kills a process with all its descendants, and waits until none of them runs.
+
+    msrun leaves its workers behind when only it is killed. Each process is stopped before its children are listed, so
+    that none is started behind the list.
+    """
+    tree: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
-        root = psutil.Process(pid)
-        for process in [*root.children(recursive=True), root]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        _stop(psutil.Process(pid), tree)
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    limit = time.monotonic() + KILL_GRACE_S
+    while any(map(_runs, tree)) and time.monotonic() < limit:
+        time.sleep(0.01)
+
+
+def _stop(process: psutil.Process, tree: list[psutil.Process]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.suspend()
+        tree.append(process)
+        for child in process.children():
+            _stop(child, tree)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """A zombie does not: where the parent of orphans never reaps, it stays one for ever."""
+    try:
+        return process.is_running() and bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
