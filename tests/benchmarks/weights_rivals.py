@@ -34,12 +34,12 @@ def unify(ranks: str, strategy: str, out: str) -> Callable[[], object]:
     return lambda: mindspore.unified_safetensors(ranks, strategy, out, max_process_num=os.cpu_count())
 
 
-def transform(ranks: str, source: str, target: str, out: str) -> Callable[[], object]:
-    """Takes the files of every rank from one strategy to another."""
+def transform(ranks: str, source: str, target: str, out: str, form: str) -> Callable[[], object]:
+    """Takes the files of every rank from one strategy to another; "ckpt" is what MindSpore does by itself."""
     import mindspore
 
     return lambda: mindspore.transform_checkpoints(
-        ranks, out, "model_", source, target, process_num=os.cpu_count(), output_format="safetensors"
+        ranks, out, "model_", source, target, process_num=os.cpu_count(), output_format=form
     )
 
 

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -121,10 +121,12 @@ class _Run:
         ]
         workers = [threading.Thread(target=self._work, args=(mover,), daemon=True) for mover in movers]
         try:
-            for number in self.users.complete():
-                self._complete(number)
+            complete = self.users.complete()
+            self._hash(complete)
             for worker in workers:
                 worker.start()
+            for number in complete:
+                self._sync(number)
             self._follow()
         finally:
             with self.lock:
@@ -235,11 +237,12 @@ class _Run:
             self.unsafe.update(self.users.of(value))
             size += self._size(value)
             complete = self.users.finished(value)
+            self._hash(complete)  # out of the page cache, while the disk takes the same bytes
             if complete or size > SYNC_BYTES or time.monotonic() - last > SYNC_SECONDS:
                 self._make_safe(unsafe)
                 unsafe, size, last = [], 0, time.monotonic()
             for number in complete:
-                self._complete(number)
+                self._sync(number)
 
     def _make_safe(self, batches: list[int]) -> None:
         if self.journal is not None:
@@ -258,14 +261,17 @@ class _Run:
         except OSError as error:
             raise UserError(f"{self.directory / name}: cannot be made safe ({error.strerror})") from error
 
-    def _complete(self, number: int) -> None:
-        """All batches of a file are in: it is made safe, and hashed unless an earlier run did."""
-        self._sync(number)
+    def _hash(self, complete: Iterable[int]) -> None:
+        """All batches of these files are in: they are hashed unless an earlier run did.
+
+        Their records are looked at by this thread only, thus after it has made the files safe.
+        """
         with self.lock:
-            if self.plan.files[number].name in self.done.files:
-                self.users.close(number)
-            else:
-                self.to_hash.append(number)
+            for number in complete:
+                if self.plan.files[number].name in self.done.files:
+                    self.users.close(number)
+                else:
+                    self.to_hash.append(number)
             self.lock.notify_all()
 
     def _hashed(self, number: int, record: FileRecord) -> None:
