@@ -64,13 +64,13 @@ def grouped_attention(
     Args:
         q: `[B, S, H, D]`.
         k: `[B, T, K, D]`.
-        v: `[B, T, K, D]`.
+        v: `[B, T, K, E]`; E may differ from D.
         bias: `[B, 1, S, T]`, see `causal_bias`.
         scale: of the scores; `1 / sqrt(D)` where not given.
         cap: soft cap of the scaled scores, see `soft_cap`; None for none.
 
     Returns:
-        `[B, S, H * D]`. The softmax runs in fp32.
+        `[B, S, H * E]`. The softmax runs in fp32.
     """
     batch, queries, heads, width = q.shape
     keys, groups = k.shape[1], k.shape[2]
@@ -86,5 +86,5 @@ def grouped_attention(
         scores = soft_cap(scores, cap)
     scores = scores.reshape(batch, groups, each, queries, keys) + bias.expand_dims(1)
     weights = ops.softmax(scores, -1).astype(v.dtype).reshape(batch, groups, each * queries, keys)
-    y = multiply(weights, v.transpose(0, 2, 1, 3)).reshape(batch, groups, each, queries, width)
-    return y.transpose(0, 3, 1, 2, 4).reshape(batch, queries, heads * width)
+    y = multiply(weights, v.transpose(0, 2, 1, 3)).reshape(batch, groups, each, queries, v.shape[-1])
+    return y.transpose(0, 3, 1, 2, 4).reshape(batch, queries, heads * v.shape[-1])
