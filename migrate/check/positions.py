@@ -21,8 +21,10 @@ ROPE_TYPES: dict[str, tuple[str, ...]] = {
     "yarn": ("factor",),
     "longrope": ("short_factor", "long_factor"),
 }
-# What ms_models computes; tests/check holds this against ms_models itself.
-SUPPORTED_ROPE = ("default", "llama3")
+# What ms_models computes, and the model types of which it can rotate a part of each head; tests/check holds both
+# against ms_models itself.
+SUPPORTED_ROPE = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+PARTIAL_ROPE = ("glm4", "gpt_neox", "phi3")
 
 
 def positions_are_given(subject: Subject, tally: Tally) -> Iterator[Finding]:
@@ -82,8 +84,12 @@ def rope_scaling_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
             return
     yield from _plausible(subject, rope)
     if kind not in SUPPORTED_ROPE:
-        supported = " and ".join(SUPPORTED_ROPE)
+        supported = ", ".join(SUPPORTED_ROPE)
         yield finding("C407", f"rope_type is {kind!r}; ms_models has {supported}", file=FILE, field="rope_type")
+    part = rope.get("partial_rotary_factor", subject.config.get("partial_rotary_factor", 1.0))
+    if part != 1.0 and subject.config.get("model_type") not in PARTIAL_ROPE:
+        message = f"partial_rotary_factor is {part!r}; ms_models rotates whole heads of this model type"
+        yield finding("C407", message, file=FILE, field="partial_rotary_factor")
 
 
 def attention_is_full(subject: Subject, tally: Tally) -> Iterator[Finding]:

@@ -53,7 +53,7 @@ class DecoderConfig:
             config: `config.json`.
             family: facts of the family.
             activation: field of the activation, and the one value of it that the family's cells compute.
-            settings: further fields of the result.
+            settings: further fields of the result; `rope` too where a family reads more than plain rotary settings.
 
         Raises:
             UserError: a field is missing or odd, or asks for what is not supported.
@@ -73,6 +73,8 @@ class DecoderConfig:
             )
         if dims["head_dim"] % 2:
             raise UserError(f"config.json: head_dim must be even for rotary positions, found {dims['head_dim']}")
+        if "rope" not in settings:
+            settings["rope"] = RopeConfig.from_json(config)
         return cls(
             model_type=config["model_type"],
             vocab_size=dims["vocab"],
@@ -83,7 +85,6 @@ class DecoderConfig:
             num_key_value_heads=dims["kv_heads"],
             head_dim=dims["head_dim"],
             rms_norm_eps=positive(config, "rms_norm_eps", 1e-6),
-            rope=RopeConfig.from_json(config),
             max_position_embeddings=int(positive(config, "max_position_embeddings", 2048)),
             tie_word_embeddings=family.flag(config, "tied"),
             eos_token_ids=_token_ids(config, "eos_token_id"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mindspore as ms
@@ -12,66 +11,83 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from mappings.errors import UserError
+from ms_models.layers.dynamic_rope import DynamicRope
+from ms_models.layers.linear_rope import LinearRope
+from ms_models.layers.llama3_rope import Llama3Rope
+from ms_models.layers.long_rope import LongRope
+from ms_models.layers.rope_scaling import RopeScaling, positive_number
+from ms_models.layers.yarn import YarnRope
 
-LLAMA3_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+KINDS: dict[str, type[RopeScaling]] = {
+    scaling.kind: scaling for scaling in (RopeScaling, LinearRope, DynamicRope, YarnRope, LongRope, Llama3Rope)
+}
 
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Rotary settings of a model."""
+    """Rotary settings of a model, or of one type of its layers."""
 
     theta: float
     """Base of the geometric series of frequencies."""
-    kind: str = "default"
-    """`default` or `llama3`."""
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_position_embeddings: int = 8192
+    scaling: RopeScaling = field(default_factory=RopeScaling)
+    """What is done to the frequencies."""
+    partial_rotary_factor: float = 1.0
+    """Which part of a head is rotated: its first dimensions."""
+
+    @property
+    def kind(self) -> str:
+        """`rope_type` of `config.json`."""
+        return self.scaling.kind
 
     @classmethod
-    def from_json(cls, config: Mapping[str, Any]) -> RopeConfig:
+    def from_json(cls, config: Mapping[str, Any], *, partial: bool = False) -> RopeConfig:
         """Reads transformers 5 (`rope_parameters`) and 4 (`rope_theta`, `rope_scaling`) spellings.
 
+        Args:
+            config: `config.json`.
+            partial: whether the family can rotate a part of a head; otherwise `partial_rotary_factor` is refused.
+
         Raises:
-            UserError: a rotary type other than `default` and `llama3`, or a missing or odd number.
+            UserError: a rotary type that is not known, settings by layer type, or a missing or odd number.
         """
         fields = config.get("rope_parameters") or config.get("rope_scaling") or {}
         if not isinstance(fields, Mapping):
             raise UserError(f"config.json: rope_parameters must be an object, found {fields!r}")
+        if nested := sorted(name for name, value in fields.items() if isinstance(value, Mapping)):
+            raise UserError(f"config.json: rope_parameters by layer type ({', '.join(nested)}) are not supported here")
         kind = fields.get("rope_type", fields.get("type", "default"))
-        if kind not in ("default", "llama3"):
-            raise UserError(f"config.json: rope type {kind!r} is not supported (known: default, llama3)")
-        partial = fields.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
-        if partial != 1.0:
-            raise UserError(f"config.json: partial_rotary_factor {partial!r} is not supported, only 1.0")
-        theta = _number("rope_theta", fields.get("rope_theta", config.get("rope_theta", 10000.0)))
-        if kind == "default":
-            return cls(theta)
-        return cls(theta, kind, **{name: _number(name, fields.get(name)) for name in LLAMA3_FIELDS})  # type: ignore[arg-type]
+        if (scaling := KINDS.get(kind)) is None:
+            raise UserError(f"config.json: rope type {kind!r} is not supported (known: {', '.join(KINDS)})")
+        part = fields.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+        if not partial and part != 1.0:
+            raise UserError(f"config.json: partial_rotary_factor {part!r} is not supported, only 1.0")
+        if positive_number("partial_rotary_factor", part) > 1:
+            raise UserError(f"config.json: partial_rotary_factor must not exceed 1, found {part!r}")
+        theta = positive_number("rope_theta", fields.get("rope_theta", config.get("rope_theta", 10000.0)))
+        return cls(theta, scaling.read(fields, config), part)
 
+    def width(self, head_dim: int) -> int:
+        """How many dimensions of a head are rotated (an odd number is rounded up by the rotation, as in transformers).
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise UserError(f"config.json: {name} of the rotary embedding must be a positive number, found {value!r}")
-    return value
+        Raises:
+            UserError: none is.
+        """
+        width = int(head_dim * self.partial_rotary_factor)
+        if width < 1:
+            raise UserError(
+                f"config.json: partial_rotary_factor {self.partial_rotary_factor!r} of head_dim={head_dim} "
+                "rotates nothing"
+            )
+        return width
 
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
-    """Angle per position of each pair of dimensions, `[head_dim / 2]` fp32.
+    """Angle per position of each rotated pair of dimensions, `[pairs]` fp32; those of short sequences.
 
-    `theta ** -(2i / head_dim)` (Su et al. 2021). The power is taken in fp64 and rounded, which differs from PyTorch's
-    fp32 power in at most the last bit. `llama3` divides frequencies whose wavelength exceeds the original context by
-    `factor`, keeps short ones, and interpolates between (Llama 3.1).
+    Raises:
+        UserError: the settings do not fit the width of a head.
     """
-    exponent = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    frequencies = np.float32(1) / np.power(np.float64(rope.theta), exponent.astype(np.float64)).astype(np.float32)
-    if rope.kind == "default":
-        return frequencies
-    turns = np.float32(rope.original_max_position_embeddings) / (np.float32(2 * math.pi) / frequencies)
-    smooth = (turns - np.float32(rope.low_freq_factor)) / np.float32(rope.high_freq_factor - rope.low_freq_factor)
-    smooth = np.clip(smooth, np.float32(0), np.float32(1))
-    return (np.float32(1) - smooth) * frequencies / np.float32(rope.factor) + smooth * frequencies
+    return rope.scaling.frequencies(rope.theta, rope.width(head_dim))
 
 
 class Rotary(nn.Cell):
@@ -80,15 +96,49 @@ class Rotary(nn.Cell):
     def __init__(self, rope: RopeConfig, head_dim: int) -> None:
         super().__init__()
         self.frequencies = Tensor(inverse_frequencies(rope, head_dim))
+        self.by_length = rope.scaling.by_length(rope.theta, rope.width(head_dim))
+        self.factor = rope.scaling.attention_factor
 
-    def construct(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Two tables `[B, S, 1, head_dim / 2]` fp32 for positions `[B, S]` (B may be 1)."""
-        angles = position_ids.astype(ms.float32).expand_dims(-1) * self.frequencies
+    def construct(self, position_ids: Tensor, length: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Two tables `[B, S, 1, pairs]` fp32.
+
+        Args:
+            position_ids: `[B, S]`; B may be 1.
+            length: of the longest sequence, a scalar; the last position counts where it is not given. Only kinds that
+                depend on it look at it.
+        """
+        frequencies = self.frequencies
+        if self.by_length is not None:
+            frequencies = self.by_length(position_ids.max() + 1 if length is None else length)
+        angles = position_ids.astype(ms.float32).expand_dims(-1) * frequencies
         angles = angles.expand_dims(2)
-        return ops.cos(angles), ops.sin(angles)
+        if self.factor == 1.0:
+            return ops.cos(angles), ops.sin(angles)
+        return ops.cos(angles) * self.factor, ops.sin(angles) * self.factor
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotates pair (i, i + head_dim / 2) of `x` `[B, S, heads, head_dim]` by its angle: the half-split convention."""
-    first, second = ops.split(x, x.shape[-1] // 2, -1)
-    return ops.concat((first * cos - second * sin, second * cos + first * sin), -1)
+    """Rotates pair (i, i + pairs) of `x` `[B, S, heads, head_dim]` by its angle: the half-split convention.
+
+    Dimensions from `2 * pairs` on stay as they are.
+    """
+    pairs, width = cos.shape[-1], x.shape[-1]
+    if 2 * pairs == width:
+        first, second = ops.split(x, pairs, -1)
+        return ops.concat((first * cos - second * sin, second * cos + first * sin), -1)
+    first, second, rest = ops.split(x, [pairs, pairs, width - 2 * pairs], -1)
+    return ops.concat((first * cos - second * sin, second * cos + first * sin, rest), -1)
+
+
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates pair (2i, 2i + 1) of `x` `[B, S, heads, head_dim]` by its angle: the interleaved convention.
+
+    Dimensions from `2 * pairs` on stay as they are.
+    """
+    batch, length, heads, width = x.shape
+    pairs = cos.shape[-1]
+    turned = x[..., : 2 * pairs].reshape(batch, length, heads, pairs, 2)
+    first, second = turned[..., 0], turned[..., 1]
+    turned = ops.stack((first * cos - second * sin, second * cos + first * sin), -1)
+    turned = turned.reshape(batch, length, heads, 2 * pairs)
+    return turned if 2 * pairs == width else ops.concat((turned, x[..., 2 * pairs :]), -1)

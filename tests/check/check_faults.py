@@ -178,7 +178,7 @@ FAULTS = (
             original_max_position_embeddings=32,
         ),
     ),
-    Fault("yarn", "C407", _rope(rope_type="yarn", factor=4.0)),
+    Fault("partial rotation", "C407", _rope(partial_rotary_factor=0.5)),
     Fault(
         "sliding window on",
         "C408",

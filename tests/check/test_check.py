@@ -179,7 +179,8 @@ def test_supported_rope_is_what_the_models_compute() -> None:
     fields = dict.fromkeys(("rope_theta", "factor", "low_freq_factor", "high_freq_factor"), 2.0)
     accepted = []
     for kind in ROPE_TYPES:
-        config = {"rope_parameters": {"rope_type": kind, "original_max_position_embeddings": 32, **fields}}
+        lists = {"short_factor": [2.0], "long_factor": [2.0]}
+        config = {"rope_parameters": {"rope_type": kind, "original_max_position_embeddings": 32, **lists, **fields}}
         try:
             RopeConfig.from_json(config)
         except UserError:

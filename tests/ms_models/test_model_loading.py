@@ -239,7 +239,7 @@ def test_old_buffers_and_tied_copies_are_not_unexpected(copy: Path) -> None:
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
         ({"use_sliding_window": True}, "use_sliding_window is true"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types sliding_attention"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn'"),
+        ({"rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}, "rope type 'axial'"),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "factor of the rotary embedding"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor 0.5"),
         ({"rope_parameters": {"rope_theta": "big"}}, "rope_theta of the rotary embedding"),
