@@ -12,9 +12,10 @@ import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from mappings.errors import UserError
-from ms_models.layers.yarn import Yarn, yarn_frequencies
+from ms_models.layers.yarn import YarnRope
 
 WIDTH, THETA = 64, 10000.0
+CONFIG = {"max_position_embeddings": 512}
 # The published settings of DeepSeek-V3; then each further field, alone and together.
 PUBLISHED = {
     "factor": 40,
@@ -42,7 +43,7 @@ TOLERANCE = 3e-7
 def reference(fields: dict[str, Any]) -> tuple[np.ndarray, float]:
     config = transformers.LlamaConfig(
         head_dim=WIDTH,
-        max_position_embeddings=512,
+        max_position_embeddings=CONFIG["max_position_embeddings"],
         rope_parameters={**fields, "rope_type": "yarn", "rope_theta": THETA},
     )
     frequencies, factor = ROPE_INIT_FUNCTIONS["yarn"](config)
@@ -51,40 +52,38 @@ def reference(fields: dict[str, Any]) -> tuple[np.ndarray, float]:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_equals_transformers(name: str) -> None:
-    yarn = Yarn.from_json(SETTINGS[name], 512)
+    yarn = YarnRope.read(SETTINGS[name], CONFIG)
     frequencies, factor = reference(SETTINGS[name])
-    found = yarn_frequencies(yarn, THETA, WIDTH)
+    found = yarn.frequencies(THETA, WIDTH)
     assert found.dtype == np.float32 and found.shape == frequencies.shape
     np.testing.assert_allclose(found, frequencies, rtol=TOLERANCE, atol=0)
     assert yarn.attention_factor == pytest.approx(factor, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "fault", [{"factor": 41.0}, {"beta_fast": 16.0}, {"beta_slow": 2.0}, {"original_max_position_embeddings": 2048}]
-)
+@pytest.mark.parametrize("fault", [{"factor": 41.0}, {"beta_fast": 16.0}, {"beta_slow": 2.0}, {"original": 2048.0}])
 def test_a_wrong_setting_is_seen(fault: dict[str, float]) -> None:
-    wrong = yarn_frequencies(replace(Yarn.from_json(PUBLISHED, 512), **fault), THETA, WIDTH)  # type: ignore[arg-type]
+    wrong = replace(YarnRope.read(PUBLISHED, CONFIG), **fault).frequencies(THETA, WIDTH)  # type: ignore[arg-type]
     assert np.abs(wrong / reference(PUBLISHED)[0] - 1).max() > 100 * TOLERANCE
 
 
 def test_scale_of_scores_is_that_of_deepseek() -> None:
-    assert Yarn.from_json(PUBLISHED, 512).score_scale == pytest.approx((0.1 * math.log(40) + 1) ** 2)
-    assert Yarn.from_json({"factor": 4.0, "mscale": 1.0}, 512).score_scale == 1.0
+    assert YarnRope.read(PUBLISHED, CONFIG).score_scale == pytest.approx((0.1 * math.log(40) + 1) ** 2)
+    assert YarnRope.read({"factor": 4.0, "mscale": 1.0}, CONFIG).score_scale == 1.0
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "factor of the YaRN rotary embedding must be a positive number, found None"),
+        ({}, "factor of the rotary embedding must be a positive number, found None"),
         ({"factor": 0.5}, "factor of the YaRN rotary embedding must be at least 1, found 0.5"),
-        ({"factor": "4"}, "factor of the YaRN rotary embedding must be a positive number, found '4'"),
+        ({"factor": "4"}, "factor of the rotary embedding must be a positive number, found '4'"),
         (
             {"factor": 4.0, "beta_fast": -1},
-            "beta_fast of the YaRN rotary embedding must be a positive number, found -1",
+            "beta_fast of the rotary embedding must be a positive number, found -1",
         ),
         ({"factor": 4.0, "truncate": "no"}, "truncate of the YaRN rotary embedding must be a boolean, found 'no'"),
     ],
 )
 def test_odd_settings_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Yarn.from_json(fields, 512)
+        YarnRope.read(fields, CONFIG)
