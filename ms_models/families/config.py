@@ -45,6 +45,7 @@ class DecoderConfig:
         config: Mapping[str, Any],
         family: Family,
         activation: tuple[str, str] = ("hidden_act", "silu"),
+        sizes: Mapping[str, int] | None = None,
         **settings: Any,
     ) -> Self:
         """Reads the fields common to all dense decoders; `settings` are a family's own.
@@ -53,12 +54,13 @@ class DecoderConfig:
             config: `config.json`.
             family: facts of the family.
             activation: field of the activation, and the one value of it that the family's cells compute.
+            sizes: dimensions (`kv_heads`, `head_dim`) that the family has no fields for.
             settings: further fields of the result; `rope` too where a family reads more than plain rotary settings.
 
         Raises:
             UserError: a field is missing or odd, or asks for what is not supported.
         """
-        dims = family.dims(config)
+        dims = {**family.dims(config), **(sizes or {})}
         field, known = activation
         if (asked := config.get(field, known)) != known:
             raise UserError(f"config.json: {field} {asked!r} is not supported, only {known!r}")
