@@ -24,7 +24,8 @@ class DecoderConfig:
     num_key_value_heads: int
     head_dim: int
     rms_norm_eps: float
-    rope: RopeConfig
+    rope: RopeConfig | None
+    """Rotary positions; None where positions are put in otherwise."""
     max_position_embeddings: int
     """Longest sequence the model was made for; not enforced here."""
     tie_word_embeddings: bool
@@ -89,8 +90,8 @@ class DecoderConfig:
             rms_norm_eps=positive(config, "rms_norm_eps", 1e-6),
             max_position_embeddings=int(positive(config, "max_position_embeddings", 2048)),
             tie_word_embeddings=family.flag(config, "tied"),
-            eos_token_ids=_token_ids(config, "eos_token_id"),
-            pad_token_id=next(iter(_token_ids(config, "pad_token_id")), None),
+            eos_token_ids=token_ids(config, "eos_token_id"),
+            pad_token_id=next(iter(token_ids(config, "pad_token_id")), None),
             **settings,
         )
 
@@ -124,7 +125,16 @@ def positive(config: Mapping[str, Any], field: str, default: float) -> float:
     return value
 
 
-def _token_ids(config: Mapping[str, Any], field: str) -> tuple[int, ...]:
+def switch(config: Mapping[str, Any], field: str, default: bool) -> bool:
+    """A boolean of `config.json`, or a UserError."""
+    value = config.get(field, default)
+    if not isinstance(value, bool):
+        raise UserError(f"config.json: {field} must be true or false, found {value!r}")
+    return value
+
+
+def token_ids(config: Mapping[str, Any], field: str) -> tuple[int, ...]:
+    """The token ids of a field that holds one, a list of them or null; a UserError for anything else."""
     value = config.get(field)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if not all(type(item) is int for item in ids):
