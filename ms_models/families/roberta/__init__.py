@@ -1,0 +1,5 @@
+"""RoBERTa."""
+
+from ms_models.families.roberta.model import RobertaForMaskedLM
+
+__all__ = ["RobertaForMaskedLM"]

@@ -1,0 +1,5 @@
+"""XLM-RoBERTa."""
+
+from ms_models.families.xlm_roberta.model import XLMRobertaForMaskedLM
+
+__all__ = ["XLMRobertaForMaskedLM"]
