@@ -73,10 +73,18 @@ class Case:
     """Of the summed loss."""
 
 
-def build(name: str, directory: Path, dtype: torch.dtype = torch.float32) -> transformers.PreTrainedModel:
-    """Makes and saves a model in which every parameter, biases and norms too, is off its initial value."""
+def build(
+    model: str | transformers.PretrainedConfig, directory: Path, dtype: torch.dtype = torch.float32
+) -> transformers.PreTrainedModel:
+    """Makes and saves a model in which every parameter, biases and norms too, is off its initial value.
+
+    Args:
+        model: a name in `CONFIGS`, or a configuration.
+        directory: where to save it.
+        dtype: of the parameters.
+    """
     torch.manual_seed(0)
-    config = CONFIGS[name]
+    config = CONFIGS[model] if isinstance(model, str) else model
     # eager: its additive mask also defines the rows of left padding, which see nothing
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
     with torch.no_grad():
@@ -88,9 +96,13 @@ def build(name: str, directory: Path, dtype: torch.dtype = torch.float32) -> tra
 
 def make_case(name: str, directory: Path) -> Case:
     """Saves a model and computes logits, loss and gradients with transformers on a batch padded on both sides."""
-    model = build(name, directory)
+    return answers_of(build(name, directory), directory)
+
+
+def answers_of(model: transformers.PreTrainedModel, directory: Path) -> Case:
+    """The case of a model that is saved in `directory`."""
     rng = np.random.default_rng(0)
-    input_ids = rng.integers(0, SIZES["vocab_size"], (BATCH, LENGTH))
+    input_ids = rng.integers(0, model.config.vocab_size, (BATCH, LENGTH))
     input_ids[0, 1] = input_ids[1, 2] = 5  # where it is the pad token, these lookups have no gradient
     attention_mask = np.ones_like(input_ids)
     attention_mask[1, 9:] = 0
