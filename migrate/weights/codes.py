@@ -142,6 +142,11 @@ CODES = {
         "The source knows the files of its original, but those hold tensors under other names or packed otherwise.",
         "Choose the spelling of the original if its very files are wanted; low-precision forms are not written.",
     ),
+    "W026": Code(
+        Severity.ERROR,
+        "Padding is dropped; what a run trained or initialised in rows behind the vocabulary would be lost with it.",
+        "Correct vocab_size in config.json if the rows are tokens; allow the tensor (--allow) if they are not.",
+    ),
 }  # fmt: skip
 
 

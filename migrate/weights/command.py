@@ -34,6 +34,8 @@ from migrate.weights.dtype_notes import NAMES, dtype_notes
 from migrate.weights.engine.execute import check_budget
 from migrate.weights.inspection import inspect
 from migrate.weights.opening import Hints, home_of, open_checkpoint
+from migrate.weights.padding import not_zero
+from migrate.weights.recorded import of_other_size
 from migrate.weights.side_files import side_files
 from migrate.weights.staging import check_output, sync_file
 from migrate.weights.tensors import Checkpoint
@@ -81,8 +83,13 @@ def convert(
     check_output(request.out, source, force=request.force, resume=request.resume)
     if cast is not None and cast not in NAMES.values():
         raise UserError(f"dtype {cast!r} is none of {', '.join(NAMES.values())}")
-    checkpoint = open_checkpoint(source, hints)
     report = Report(f"weights {command}", str(source))
+    report.findings += of_other_size(home_of(source), hints.container if hints else None)
+    if errors(report.findings):
+        report.stages.append(stage("files", report.findings, "the source is not what was written", None))
+        return report
+    weights_only = weights_only or destination.container == hf.NAME
+    checkpoint = open_checkpoint(source, hints, lambda found: not_zero(found, states=not weights_only))
     report.facts.update(read=checkpoint.container, written=destination.container)
     report.findings += checkpoint.findings
     report.findings += dtype_notes(checkpoint.config, checkpoint.tensors)
@@ -93,7 +100,7 @@ def convert(
     if command == "export":
         destination = replace(destination, spelling=_published(checkpoint))
     content = Content.of(checkpoint, destination.spelling, cast)
-    if weights_only or destination.container == hf.NAME:
+    if weights_only:
         content = content.weights_only()
     elif destination.container == sharded.NAME:
         content = replace(content, counters={})

@@ -152,7 +152,8 @@ def _status(path: Path) -> tuple[int, int]:
 
 def compare_replicas(report: Report, checkpoint: Checkpoint, memory_budget: int, track: Tracker) -> None:
     """Compares what a checkpoint stores more than once; adds a stage if there is any."""
-    _replicas(report, checkpoint, plan(checkpoint, (), dropped=checkpoint.atoms), memory_budget, track)
+    made = plan(checkpoint, (), dropped=checkpoint.atoms, compare_dropped=True)
+    _replicas(report, checkpoint, made, memory_budget, track)
 
 
 def _replicas(report: Report, source: Checkpoint, made: Plan, memory_budget: int, track: Tracker) -> None:

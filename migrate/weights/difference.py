@@ -12,7 +12,8 @@ from migrate.report import Finding, Report, Severity, Stage, Verdict
 from migrate.weights.codes import finding
 from migrate.weights.containers.states import split_state
 from migrate.weights.conversion import DEFAULT_MEMORY_BUDGET, compare_replicas
-from migrate.weights.opening import Hints, open_checkpoint
+from migrate.weights.opening import Hints, home_of, open_checkpoint
+from migrate.weights.recorded import of_other_size
 from migrate.weights.slow_path import Atoms, as_numbers
 from migrate.weights.tensors import Checkpoint
 
@@ -40,6 +41,13 @@ def diff(
         UserError: one of them is no checkpoint, or malformed.
     """
     report = Report("weights diff", f"{first} {second}")
+    for path, hints in ((first, first_hints), (second, second_hints)):
+        if damaged := of_other_size(home_of(path), hints.container if hints else None):
+            report.findings += damaged
+            report.stages.append(Stage("headers", Verdict.FAIL, f"{path}: {len(damaged)} files are not as written"))
+    if report.findings:
+        report.stages.append(Stage("parameters", Verdict.SKIPPED, "files are damaged"))
+        return report
     sides = [open_checkpoint(first, first_hints), open_checkpoint(second, second_hints)]
     for side in sides:
         wrong = [found for found in side.findings if found.severity is Severity.ERROR]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,6 +14,7 @@ from mappings.formats.hf_directory import INDEX, SINGLE, read_config
 from mappings.formats.iteration import METADATA, TRACKER
 from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.param_name_map import NAME as NAME_MAP
+from migrate.report import Finding
 from migrate.weights.codes import finding
 from migrate.weights.containers import ckpt, hf, iteration, mindspore, sharded, strategy
 from migrate.weights.containers.rank_folders import rank_folders
@@ -48,8 +49,16 @@ class Hints:
     """Patterns (`*`, `?`) of names that may be in the checkpoint although the model has no such tensor."""
 
 
-def open_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
+Judge = Callable[[Checkpoint], Sequence[Finding]]
+
+
+def open_checkpoint(path: Path, hints: Hints | None = None, judge: Judge | None = None) -> Checkpoint:
     """Reads headers.
+
+    Args:
+        path: a checkpoint of any container.
+        hints: what it does not say by itself.
+        judge: gives further findings, of which `allow` takes some back.
 
     Raises:
         UserError: nothing is there that any container reads, or it is malformed.
@@ -59,28 +68,36 @@ def open_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
     kind = hints.container or kind_of(path)
     if manifest is not None and manifest.container == kind not in OWN_NAMES:
         hints = replace(hints, spelling=hints.spelling or manifest.spelling)
-    checkpoint = allowing(_read(path, kind, hints), hints.allow)
+    checkpoint = _read(path, kind, hints)
+    if judge is not None:
+        checkpoint = replace(checkpoint, findings=(*checkpoint.findings, *judge(checkpoint)))
+    checkpoint = allowing(checkpoint, hints.allow)
     if manifest is None or manifest.container != kind:
         return checkpoint
     return replace(checkpoint, extra={"record": manifest.source, **checkpoint.extra})
 
 
 def allowing(checkpoint: Checkpoint, patterns: Sequence[str]) -> Checkpoint:
-    """The checkpoint with unexpected tensors left out, and listed, where their names fit a pattern.
+    """The checkpoint with unexpected tensors left out, and listed, where their names fit a pattern; padding likewise.
 
     Raises:
-        UserError: a pattern fits no unexpected tensor.
+        UserError: a pattern fits no unexpected tensor, and none with padding that is not zero.
     """
     allowed: dict[str, str] = {}
     findings = []
     for found in checkpoint.findings:
-        fits = [p for p in patterns if found.code == "W002" and found.tensor and fnmatchcase(found.tensor, p)]
-        if not fits or found.tensor is None:
+        name = found.tensor if found.code in ("W002", "W026") else None
+        fits = [pattern for pattern in patterns if name is not None and fnmatchcase(name, pattern)]
+        if not fits or name is None:
             findings.append(found)
             continue
-        allowed |= dict.fromkeys(fits, found.tensor)
+        allowed |= dict.fromkeys(fits, name)
+        if found.code == "W026":
+            message = f"{found.message}; left out, allowed by {fits[0]!r}"
+            findings.append(finding("W021", message, file=found.file, tensor=name))
+            continue
         message = found.message.replace("unexpected", f"left out, allowed by {fits[0]!r}", 1)
-        findings.append(finding("W006", message, file=found.file, tensor=found.tensor))
+        findings.append(finding("W006", message, file=found.file, tensor=name))
     if idle := [pattern for pattern in patterns if pattern not in allowed]:
         raise UserError(f"{checkpoint.directory}: --allow {idle[0]!r} fits no unexpected tensor")
     extra = checkpoint.extra

@@ -14,6 +14,7 @@ from mappings.formats.manifest import fsync_directory
 from migrate.weights.engine.journal import Journal
 
 SLACK = 16 << 20  # headers, manifest and directory entries
+KEPT = "what is finished was kept, go on with --resume"
 # What shows that a directory is a checkpoint, hence may be replaced with `force`.
 MARKS = ("manifest.json", "config.json", "*.safetensors", "*.ckpt", "*/*.safetensors", "*/*.ckpt")
 
@@ -113,27 +114,18 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            try:
-                self._publish()
-            except OSError as problem:
-                self._give_up()
-                raise UserError(
-                    f"{self.out}: writing failed ({problem.strerror or problem}); nothing was kept"
-                ) from problem
-            except BaseException:
-                self._give_up()  # nothing is left to give up where only tidying up failed
-                raise
+            self._end()
             return
         if self._keep and (self.journal.batches or self.journal.files):
             self.journal.close()
-            if isinstance(error, UserError | OSError):
-                raise UserError(f"{error}; what is finished was kept, go on with --resume") from error
-            return
-        self._give_up()
+            rest = KEPT
+        else:
+            self._give_up()
+            rest = "nothing was kept"
         if isinstance(error, OSError):
-            raise UserError(f"{self.out}: writing failed ({error.strerror or error}); nothing was kept") from error
+            raise UserError(f"{self.out}: writing failed ({error.strerror or error}); {rest}") from error
         if isinstance(error, UserError):
-            raise UserError(f"{error}; nothing was kept") from error
+            raise UserError(f"{error}; {rest}") from error
 
     @contextmanager
     def resumable(self) -> Iterator[None]:
@@ -194,15 +186,29 @@ class Staging:
         if self.old.exists():
             raise UserError(f"{self.old}: is an old output that could not be deleted; delete it first")
 
+    def _end(self) -> None:
+        """Publishes; after a failure the complete directory stays, for `resume`."""
+        if self._is_filled() and not self.replace:
+            self._give_up()
+            raise UserError(f"{self.out}: was filled by another process meanwhile; nothing was kept")
+        try:
+            self._publish()
+        except BaseException as error:
+            self.journal.close()
+            if not self.directory.exists():  # it is in its place, only tidying up failed
+                raise
+            reason = (error.strerror or error) if isinstance(error, OSError) else error
+            if isinstance(error, OSError | UserError):
+                raise UserError(f"{self.out}: writing failed ({reason}); {KEPT}") from error
+            raise
+
     def _is_filled(self) -> bool:
         return self.out.is_dir() and any(self.out.iterdir())
 
     def _publish(self) -> None:
         for folder in (self.directory, *(path for path in self.directory.rglob("*") if path.is_dir())):
             fsync_directory(folder)
-        filled = self._is_filled()
-        if filled and not self.replace:
-            raise UserError(f"{self.out}: was filled by another process meanwhile; nothing was kept")
+        filled = self.replace and self._is_filled()  # else renaming fails where somebody fills it now
         self.journal.publishing()
         try:
             if filled:

@@ -77,6 +77,8 @@ class SourceTensor:
     """First byte in the file."""
     decoder: Decoder | None = None
     """None: the elements are the bytes of the file."""
+    is_view: bool = False
+    """Whether it is a view of other memory: what lies between its elements is then no padding."""
 
 
 @dataclass(frozen=True)

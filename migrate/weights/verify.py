@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from mappings.families.atoms import Atom, Spelled
-from mappings.formats.conversion_manifest import NAME as CONVERSION
-from mappings.formats.conversion_manifest import ConversionManifest
 from mappings.formats.hf_directory import read_json
-from mappings.formats.manifest import NAME, Manifest, hash_file, optimizer_file
+from mappings.formats.manifest import Manifest, hash_file, optimizer_file
 from mappings.formats.safetensors import DTYPE_BITS, SafetensorsError
 from mappings.rank_cuts import RankCuts
 from migrate.progress import ByteCount, Tracker, quiet
@@ -28,6 +26,8 @@ from migrate.weights.containers import sharded
 from migrate.weights.containers.states import split_state, state_atom
 from migrate.weights.conversion import DEFAULT_MEMORY_BUDGET, compare_replicas
 from migrate.weights.opening import Hints, home_of, open_checkpoint
+from migrate.weights.padding import not_zero
+from migrate.weights.recorded import of_other_size, recorded
 from migrate.weights.side_files import side_files
 from migrate.weights.slow_path import Atoms, Bytes, gathered, rank_tensor, stored
 from migrate.weights.tensors import Checkpoint, SourceTensor
@@ -57,7 +57,7 @@ def verify(
         UserError: there is no such checkpoint, or the source is malformed.
     """
     report = Report("weights verify", str(path))
-    if not _is_whole(report, home_of(path), track):
+    if not _is_whole(report, home_of(path), hints.container if hints else None, track):
         report.stages.append(Stage("headers", Verdict.SKIPPED, "files are missing"))
         return report
     try:
@@ -77,23 +77,25 @@ def verify(
         report.stages.append(Stage("source", Verdict.SKIPPED, "the headers are wrong"))
         return report
     compare_replicas(report, checkpoint, DEFAULT_MEMORY_BUDGET, track)
+    if padding := not_zero(checkpoint):
+        _add(report, "padding", padding, f"{len(padding)} tensors", None)
     if source is None:
         report.stages.append(Stage("source", Verdict.SKIPPED, "no source was given"))
+        return report
+    if damaged := of_other_size(home_of(source), source_hints.container if source_hints else None):
+        _add(report, "source", damaged, f"{source} is not what was written", None)
         return report
     original = open_checkpoint(source, source_hints)
     _against(report, checkpoint, original, cast, track, (home_of(path), home_of(source)))
     return report
 
 
-def _is_whole(report: Report, home: Path, track: Tracker) -> bool:
+def _is_whole(report: Report, home: Path, container: str | None, track: Tracker) -> bool:
     """Files against the manifest, if there is one; whether none is missing."""
-    conversion = ConversionManifest.read(home)
-    if (home / NAME).exists():
-        own, records = NAME, Manifest.read(home).files
-    elif conversion is not None:
-        own, records = CONVERSION, dict(conversion.files)
-    else:
+    known = recorded(home, container)
+    if known is None:
         return True
+    own, records = known
     problems = []
     with track("hashing", ByteCount(sum(record.bytes for record in records.values()))) as advance:
         for name, record in sorted(records.items()):
@@ -106,9 +108,9 @@ def _is_whole(report: Report, home: Path, track: Tracker) -> bool:
                 problems.append(finding("W011", "SHA-256 differs from the manifest", file=name))
             advance(record.bytes)
     _add(report, "digests", problems, f"{len(records)} files against their SHA-256", len(records))
-    known = {*records, own}
+    names = {*records, own}
     held = (file.relative_to(home).as_posix() for file in home.rglob("*") if file.is_file())
-    report.findings += [finding("W016", "not in the manifest", file=name) for name in sorted(held) if name not in known]
+    report.findings += [finding("W016", "not in the manifest", file=name) for name in sorted(held) if name not in names]
     return all(found.code != "W010" for found in problems)
 
 

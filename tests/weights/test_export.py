@@ -116,7 +116,12 @@ def test_rank_file_of_another_model_is_an_error(tmp_path):
     out = sharded(tmp_path, config(), record=False)
     write_model(tmp_path / "other", config(intermediate_size=32), dtype="BF16")
     convert(tmp_path / "other", tmp_path / "other-out", layout=ParallelLayout(tp=2))
-    (out / "model-rank00001.safetensors").write_bytes((tmp_path / "other-out/model-rank00001.safetensors").read_bytes())
+    name = "model-rank00001.safetensors"
+    (out / name).write_bytes((tmp_path / "other-out" / name).read_bytes())
+    report = export(out, tmp_path / "back")
+    assert [(found.code, found.file) for found in report.findings] == [("W011", name)]
+    size = (out / name).stat().st_size  # a manifest that knows it
+    edit_manifest(out, lambda body: body["files"][name].update(bytes=size))
     report = export(out, tmp_path / "back")
     assert {found.code for found in report.findings if found.severity is Severity.ERROR} == {"W003", "W017"}
     assert report.exit_code == 1 and not (tmp_path / "back").exists()

@@ -14,8 +14,10 @@ from hf_checkpoints import config, write_model
 
 from mappings.errors import UserError
 from mappings.layout import ParallelLayout
-from migrate.weights import conversion
+from migrate.weights import command, conversion
 from migrate.weights.command import convert, verify
+from migrate.weights.containers import sharded
+from migrate.weights.destinations import Destination
 from migrate.weights.engine import execute, mover, plan
 
 TP2 = ParallelLayout(tp=2)
@@ -140,3 +142,36 @@ def test_second_conversion_to_one_output_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(conversion, "execute", run)
     assert convert(tmp_path / "hf", tmp_path / "out", layout=TP2).exit_code == 0
+
+
+PLACES = {
+    "tokenizer": (conversion, "copy_files"),
+    "config": (Path, "write_text"),
+    "sharded": (sharded.Manifest, "write"),
+    "hf": (command, "hash_file"),
+}
+
+
+@pytest.mark.parametrize("where", ["tokenizer", "config", "last"])
+@pytest.mark.parametrize("container", ["sharded", "hf", "mindspore", "strategy", "iteration", "ckpt"])
+def test_a_failure_in_the_small_files_at_the_end_keeps_what_was_copied(tmp_path, monkeypatch, container, where):
+    """They are made anew; links, checksums and headers that the first run wrote do no harm."""
+
+    def fail(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    write_model(tmp_path / "hf", config("llama"))
+    layout = ParallelLayout(tp=2, dp=2) if container in ("strategy", "iteration") else ParallelLayout()
+    destination = Destination(container, layout, crc=container in ("mindspore", "ckpt"))
+    options = {"destination": destination, "cast": "F64"}  # so that config.json is written, not copied
+    place = PLACES.get(container if where == "last" else where, (command, "_conversion_manifest"))
+    with monkeypatch.context() as patched:
+        patched.setattr(*place, fail)
+        with pytest.raises(UserError, match=r"out: writing failed \(No space .* device\); what is finished was kept"):
+            convert(tmp_path / "hf", tmp_path / "out", **options)
+    report = convert(tmp_path / "hf", tmp_path / "out", **options, resume=True)
+    assert report.exit_code == 0 and report.facts["batches_resumed"] and report.facts["bytes_moved"] == 0
+    convert(tmp_path / "hf", tmp_path / "again", **options)
+    for path in (path for path in (tmp_path / "again").rglob("*") if path.is_file()):
+        assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "again")).read_bytes(), path
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "hf", "out"]

@@ -75,8 +75,12 @@ def test_the_old_output_comes_back_when_the_new_one_cannot_take_its_place(tmp_pa
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises((UserError, KeyboardInterrupt)):
         convert(tmp_path / "new", tmp_path / "out", layout=TP2, force=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "new", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.journal", ".out.partial", "hf", "new", "out"]
     assert verify(tmp_path / "out", source=tmp_path / "hf").exit_code == 0
+    monkeypatch.undo()
+    report = convert(tmp_path / "new", tmp_path / "out", layout=TP2, force=True, resume=True)
+    assert report.facts["bytes_moved"] == 0 and verify(tmp_path / "out", source=tmp_path / "new").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "new", "out"]
 
 
 def test_a_lock_on_a_journal_that_its_owner_deleted_is_none(tmp_path, monkeypatch):

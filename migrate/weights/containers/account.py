@@ -214,7 +214,9 @@ class Account:
         arrangement = expected.arrangement
         if entry.shape != arrangement.shape:
             grown = padded(expected, entry.shape, self._atoms)
-            if grown is None:
+            special = file.special.get(entry.name)
+            # Of a view, rows behind the vocabulary could not be told from other memory.
+            if grown is None or (special is not None and special.strides is not None):
                 message = f"shape {list(entry.shape)}, {list(arrangement.shape)} expected from config.json"
                 self.findings.append(finding("W003", message, file=file.name, tensor=entry.name))
                 return
@@ -233,7 +235,7 @@ class Account:
             arrangement = viewed(arrangement, held.strides)
         if len(held.spans) < 2:
             stored = Stored(file.name, entry.name, entry.dtype, arrangement)
-            self.tensors.append(SourceTensor(stored, entry.path, entry.offset))
+            self.tensors.append(SourceTensor(stored, entry.path, entry.offset, is_view=held.strides is not None))
             return
         flat, start = arrangement.reshape(-1), 0
         for number, (offset, nbytes) in enumerate(held.spans, 1):

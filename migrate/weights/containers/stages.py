@@ -33,6 +33,8 @@ class Stages:
     """By stored name, states included."""
     axes: tuple[str, ...] = ()
     """Names of the mesh axes, where they are known."""
+    rows: int = 1
+    """Vocabularies are padded to a multiple of so many rows."""
 
     @property
     def world_size(self) -> int:
@@ -84,7 +86,7 @@ def stages_for(content: Content, layout: ParallelLayout) -> Stages:
                 wanted = layout.zero == 3 or (state and layout.zero > 0)
                 found[state_name(state, name, style)] = _sharded(slices, expected) if wanted else slices
         result.append(found)
-    return Stages(layout.world_size // layout.pp, tuple(result), tuple(mesh))
+    return Stages(layout.world_size // layout.pp, tuple(result), tuple(mesh), layout.vocab_multiple * layout.tp)
 
 
 def whole_for(content: Content, stages: Stages) -> dict[str, Expected]:
@@ -99,12 +101,12 @@ def whole_for(content: Content, stages: Stages) -> dict[str, Expected]:
     for name, expected in content.whole.items():
         names = [state_name(state, name, style) for state in ("", *content.states)]
         counts = {cut[stored].counts for cut in stages.cuts for stored in names if stored in cut}
-        result[name] = _grown(expected, counts, atoms)
+        result[name] = _grown(expected, counts, atoms, stages.rows)
     return result
 
 
-def _grown(expected: Expected, counts: Collection[Shape], atoms: Mapping[str, Atom]) -> Expected:
-    """A tensor whose axes are multiples of all counts, by zero rows behind the vocabulary.
+def _grown(expected: Expected, counts: Collection[Shape], atoms: Mapping[str, Atom], rows: int) -> Expected:
+    """A tensor whose axes are multiples of all counts, by zero rows behind the vocabulary: a multiple of `rows`.
 
     Raises:
         UserError: it is no vocabulary, or has another number of axes.
@@ -115,9 +117,12 @@ def _grown(expected: Expected, counts: Collection[Shape], atoms: Mapping[str, At
         raise UserError(f"tensor {expected.name!r}: has {len(shape)} axes, the strategy cuts another number")
     for axis, size in enumerate(shape):
         pieces = math.lcm(*(count[axis] for count in counts))
+        is_vocabulary = len(expected.spelled.atoms) == 1 and atom.padded and atom.cut == axis
+        if is_vocabulary:
+            pieces = math.lcm(pieces, rows)
         if size % pieces == 0:
             continue
-        if len(expected.spelled.atoms) > 1 or not atom.padded or atom.cut != axis:
+        if not is_vocabulary:
             raise UserError(f"tensor {expected.name!r}: axis {axis} of {list(shape)} has no {pieces} equal pieces")
         arrangement = arrangement.pad(axis, -(-size // pieces) * pieces)
     return Expected(expected.spelled, arrangement)

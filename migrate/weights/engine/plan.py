@@ -141,7 +141,13 @@ class Plan:
         return digest.hexdigest()
 
 
-def plan(sources: Checkpoint, targets: Sequence[TargetFile], *, dropped: Collection[str] = ()) -> Plan:
+def plan(
+    sources: Checkpoint,
+    targets: Sequence[TargetFile],
+    *,
+    dropped: Collection[str] = (),
+    compare_dropped: bool = False,
+) -> Plan:
     """Plans and proves a conversion.
 
     Proved is: pieces of a tensor do not overlap, each target is made completely from pieces and padding, every element
@@ -152,6 +158,7 @@ def plan(sources: Checkpoint, targets: Sequence[TargetFile], *, dropped: Collect
         sources: what exists.
         targets: what shall exist.
         dropped: atoms that the targets need not hold.
+        compare_dropped: whether copies of those have to be equal, too; it costs reading them.
 
     Raises:
         PlanError: arrangements that contradict themselves, or a change of dtype that nobody can make.
@@ -172,7 +179,11 @@ def plan(sources: Checkpoint, targets: Sequence[TargetFile], *, dropped: Collect
     findings += covered(want, sources.atoms, names, dropped)
     copies = copies_between(choice.boxes.within(left, low, high), want.within(right, low, high))
     del left, right, low, high
-    comparisons = copies_between(choice.kept, choice.copies)
+    kept, again = choice.kept, choice.copies
+    if dropped and not compare_dropped:
+        gone = np.isin(kept.atom, [numbers[name] for name in dropped if name in numbers])
+        kept, again = kept.take(~gone), again.take(~gone)
+    comparisons = copies_between(kept, again)
     return _arranged(sources.tensors, files, stored, flat, copies, comparisons, tuple(findings))
 
 

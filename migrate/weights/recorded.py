@@ -1,0 +1,48 @@
+"""Files of a checkpoint against the sizes that its manifest records; digests are a matter of `verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mappings.formats.conversion_manifest import NAME as CONVERSION
+from mappings.formats.conversion_manifest import ConversionManifest
+from mappings.formats.manifest import NAME, FileRecord, Manifest
+from migrate.report import Finding
+from migrate.weights.codes import finding
+from migrate.weights.containers import sharded
+
+
+def recorded(home: Path, container: str | None = None) -> tuple[str, Mapping[str, FileRecord]] | None:
+    """Name of the manifest of a directory, and the files it records; None where there is none.
+
+    Args:
+        home: the directory.
+        container: as which it is read, if somebody says so: other tools have a `manifest.json`, too.
+
+    Raises:
+        UserError: it is malformed.
+    """
+    if container in (None, sharded.NAME) and (home / NAME).exists():
+        return NAME, Manifest.read(home).files
+    conversion = ConversionManifest.read(home)
+    return None if conversion is None else (CONVERSION, conversion.files)
+
+
+def of_other_size(home: Path, container: str | None = None) -> list[Finding]:
+    """Findings for recorded files that are missing, cut, or others: cheap, so that every reader asks first.
+
+    Args and errors are those of `recorded`.
+    """
+    known = recorded(home, container)
+    if known is None:
+        return []
+    name, records = known
+    found = []
+    for file, record in sorted(records.items()):
+        path = home / file
+        if not path.is_file():
+            found.append(finding("W010", "missing", file=file))
+        elif (size := path.stat().st_size) != record.bytes:
+            found.append(finding("W011", f"{size} bytes, {name} says {record.bytes}", file=file))
+    return found
