@@ -237,7 +237,11 @@ def test_a_checkpoint_without_a_known_model_is_refused(tmp_path, training):
     ("layout", "spelling", "message"),
     [
         (ParallelLayout(tp=2, dp=4, ep=2), "hf", r"experts\.\d\..* is on some ranks only.*hf_fused"),
-        (ParallelLayout(tp=4), "hf_fused", r"k_proj.*no strategy that makes \[6, 12\] of \[12, 12\] with tp=4"),
+        (
+            ParallelLayout(tp=4),
+            "mindformers",
+            r"linear_qkv.*no strategy that makes \[18, 12\] of \[48, 12\] with tp=4.*a spelling that keeps keys",
+        ),
     ],
 )
 def test_layouts_that_mindspore_cannot_express_are_refused(layout, spelling, message):

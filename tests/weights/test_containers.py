@@ -340,3 +340,55 @@ def test_a_step_without_metadata_holds_whole_tensors(tmp_path, training):
     to_mindspore(training, tmp_path / "a")
     found = iteration.read(tmp_path / "a", config=training.config)
     assert errors(found) == [] and elements(found) == elements(training)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_the_parallel_optimizer_in_metadata_is_one_more_cut(tmp_path, zero):
+    """Its layouts are what MindSpore makes of them, and give each rank the rows that its file holds."""
+    from mindspore.parallel import Layout
+    from safetensors.numpy import load_file
+
+    write_model(tmp_path / "hf", config("qwen2", num_key_value_heads=2))
+    with_states(hf.read(tmp_path / "hf"), tmp_path / "full", seed=3)
+    source = mindspore.read(tmp_path / "full")
+    layout = ParallelLayout(tp=4, dp=2, pp=2, zero=zero)  # and copies of keys and values along half of tp
+    to_iteration(source, tmp_path / "steps", layout)
+    found = iteration.read(tmp_path / "steps", config=source.config)
+    assert errors(found) == [] and elements(found) == elements(source)
+    step = tmp_path / "steps/iteration_00000007"
+    body = json.loads((step / "metadata.json").read_text())
+    whole = {}
+    for part in (tmp_path / "full").glob("*.safetensors"):
+        whole |= load_file(part)
+    files = {path.name: load_file(path) for path in step.glob("*.safetensors")}
+    nested = 0
+    for name, entry in body["state_dict_metadata"].items():
+        if entry["layout"] is None or name in source.extra["counters"]:
+            continue
+        matrix, tensor_map, interleaved, alias, ranks = entry["layout"].values()
+        spoken = [
+            [len(alias) - 1 - a for a in (one if isinstance(one, list) else [one]) if a >= 0] for one in tensor_map
+        ]
+        names = [tuple(alias[a] for a in one) if len(one) > 1 else alias[one[0]] if one else "None" for one in spoken]
+        theirs = Layout(tuple(matrix), tuple(alias), ranks)(*names).to_dict()
+        listed = [list(one) if isinstance(one, tuple) else one for one in theirs["tensor_map"]]
+        assert listed == tensor_map and not interleaved and [*theirs["rank_list"]] == ranks
+        nested += any(isinstance(one, list) for one in tensor_map)
+        shape = np.array(entry["global_shape"])
+        tensor = whole[name]
+        if list(tensor.shape) != entry["global_shape"]:
+            tensor = np.pad(tensor, [(0, more) for more in shape - tensor.shape])
+        for key, holders in body["storage_data"].items():
+            if not key.startswith(f"('{name}',"):
+                continue
+            for rank in holders[0]["rank_group"]:
+                place = np.unravel_index(ranks.index(rank), matrix)
+                box = []
+                for size, axes in zip(shape, spoken, strict=True):
+                    index, count = 0, 1
+                    for axis in axes:  # outermost first
+                        index, count = index * matrix[axis] + place[axis], count * matrix[axis]
+                    box.append(slice(index * size // count, (index + 1) * size // count))
+                held = files[holders[0]["file_name"]][name]
+                assert held.tobytes() == tensor[tuple(box)].tobytes(), (name, key, rank)
+    assert (nested > 0) is (zero > 0)

@@ -118,11 +118,24 @@ def test_ranks_of_experts_are_those_that_mindspore_cuts(tmp_path):
     _compare_with_mindspore(tmp_path, hf.read(tmp_path / "hf"), ParallelLayout(tp=2, dp=4, ep=2, zero=3))
 
 
-def _compare_with_mindspore(tmp_path, training, layout) -> None:
+@pytest.mark.parametrize("zero", [0, 3])
+def test_more_ranks_than_key_value_heads(tmp_path, zero):
+    """Neighbours hold copies of a head: tp is two axes of the mesh for keys and values, and their biases."""
+    write_model(tmp_path / "hf", config("qwen2", vocab_size=40, num_key_value_heads=2))
+    source, layout = hf.read(tmp_path / "hf"), ParallelLayout(tp=4, dp=2, zero=zero)
+    _compare_with_mindspore(tmp_path, source, layout, "hf")
+    keys = [stored(tmp_path / f"ours/rank_{rank}")["model.layers.0.self_attn.k_proj.bias"][1] for rank in range(4)]
+    assert len(set(keys)) == (4 if zero else 2) and (zero or keys == [keys[0], keys[0], keys[2], keys[2]])
+    assert len(keys[0]) == (1 if zero else 4) * 4
+    found = strategy.read(tmp_path / "ours", config=source.config)
+    assert errors(found) == [] and elements(found) == elements(source)
+
+
+def _compare_with_mindspore(tmp_path, training, layout, spelling="mindformers") -> None:
     import mindspore as ms
 
-    to_mindspore(training, tmp_path / "full", "mindformers")
-    to_strategy(training, tmp_path / "ours", layout, "mindformers", merge=True)
+    to_mindspore(training, tmp_path / "full", spelling)
+    to_strategy(training, tmp_path / "ours", layout, spelling, merge=True)
     ms.load_distributed_checkpoint(
         network=None,
         predict_strategy=str(tmp_path / "ours" / MERGED),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -167,12 +168,22 @@ def parameters_of(content: Content, stages: Stages) -> dict[str, Parameter]:
 def mesh_layout(cut: Slices, axes: Iterable[str], ranks: Iterable[int]) -> MeshLayout:
     """The layout of a cut.
 
+    The parallel optimizer of MindSpore has no key of its own here: it is one more cut of axis 0, inside the others, by
+    the mesh axes along which there would be copies.
+
     Raises:
-        UserError: the parallel optimizer cuts a tensor, of which such a layout knows nothing.
+        UserError: it divides some copies only, and no mesh axes do so.
     """
+    cuts = [*cut.cuts]
     if cut.optimizer > 1:
-        raise UserError("MindSpore Transformers stores no cut by the parallel optimizer; choose zero=0")
-    tensor_map = tuple(tuple(len(cut.mesh) - 1 - axis for axis in one) for one in cut.cuts)
+        used = {axis for one in cuts for axis in one}
+        free = [axis for axis, size in enumerate(cut.mesh) if axis not in used and size > 1]
+        while math.prod(cut.mesh[axis] for axis in free) > cut.optimizer:
+            free.pop(0)  # copies are counted row by row, so that the last axes divide first
+        if math.prod(cut.mesh[axis] for axis in free) != cut.optimizer:
+            raise UserError(f"metadata.json has no form for {cut.optimizer} pieces by the parallel optimizer")
+        cuts[0] = (*cuts[0], *free)
+    tensor_map = tuple(tuple(len(cut.mesh) - 1 - axis for axis in one) for one in cuts)
     return MeshLayout(cut.mesh, tensor_map, tuple(axes), tuple(ranks))
 
 
@@ -275,7 +286,7 @@ def _described(
         TO_MINDSPORE[content.dtype(expected.spelled, state)],
         expected.arrangement.shape,
         cut.counts,
-        mesh_layout(cut, stages.axes, range(base, base + stages.ranks)),
+        mesh_layout(cut, stages.names(cut), range(base, base + stages.ranks)),
         dict.fromkeys(pieces, local),
         {number: (_holder(stages, kind, groups[number]),) for number in pieces},
         tuple(copies),

@@ -49,6 +49,10 @@ class Stages:
         """How a tensor is cut on the stage of a rank; None where that stage does not have it."""
         return self.cuts[self.stage(rank)].get(name)
 
+    def names(self, cut: Slices) -> tuple[str, ...]:
+        """Names of the mesh axes of a cut: of the usual mesh, or of one with tp in two."""
+        return self.axes if len(cut.mesh) == len(self.axes) else (*self.axes[:-1], "tp", "tp_copies")
+
     def group(self, name: str, rank: int) -> tuple[int, ...]:
         """Ranks of the stage that hold the same piece of a tensor, ascending."""
         first = self.stage(rank) * self.ranks
@@ -58,9 +62,10 @@ class Stages:
 def stages_for(content: Content, layout: ParallelLayout) -> Stages:
     """The cut of everything that is to be written.
 
-    The mesh is dp / ep, ep, cp, tp; axes of one rank are left out. ZeRO becomes the parallel optimizer of MindSpore,
-    which cuts axis 0 over the copies: of states from stage 1 on, of parameters in stage 3. What does not divide stays
-    whole, as in MindSpore.
+    The mesh is dp / ep, ep, cp, tp; axes of one rank are left out. Where more tp ranks than key/value heads hold copies
+    of them, tp is two axes for those tensors: one that cuts, one along which they are equal. ZeRO becomes the parallel
+    optimizer of MindSpore, which cuts axis 0 over the copies: of states from stage 1 on, of parameters in stage 3. What
+    does not divide stays whole, as in MindSpore.
 
     Raises:
         UserError: the layout does not fit the model, or a tensor has no equal pieces.
@@ -79,9 +84,10 @@ def stages_for(content: Content, layout: ParallelLayout) -> Stages:
         for name, expected in whole.items():
             if name not in tp_held:
                 continue
-            by_axis = (_axes_cut(expected, ep_held[name], mesh, "ep"), _axes_cut(expected, tp_held[name], mesh, "tp"))
+            own = _with_copies(expected, tp_held[name], mesh, content.family.atoms(content.config))
+            by_axis = (_axes_cut(expected, ep_held[name], own, "ep"), _axes_cut(expected, tp_held[name], own, "tp"))
             cut = tuple((*experts, *tensor) for experts, tensor in zip(*by_axis, strict=True))
-            slices = Slices(tuple(mesh.values()), cut)
+            slices = Slices(tuple(own.values()), cut)
             for state in ("", *content.states):
                 wanted = layout.zero == 3 or (state and layout.zero > 0)
                 found[state_name(state, name, style)] = _sharded(slices, expected) if wanted else slices
@@ -167,6 +173,19 @@ class _Locals:
         return first
 
 
+def _with_copies(
+    expected: Expected, local: Arrangement, mesh: Mapping[str, int], atoms: Mapping[str, Atom]
+) -> Mapping[str, int]:
+    """The mesh for a tensor: with tp in two where neighbours hold copies of key/value heads. tp is the last axis."""
+    atom = atoms[expected.spelled.atoms[0]]
+    if len(expected.spelled.atoms) > 1 or not atom.grouped or atom.cut is None:
+        return mesh
+    pieces = expected.arrangement.shape[atom.cut] // local.shape[atom.cut]
+    if pieces in (1, mesh.get("tp", 1)):
+        return mesh
+    return {**mesh, "tp": pieces, "copies": mesh["tp"] // pieces}
+
+
 def _axes_cut(expected: Expected, local: Arrangement, mesh: Mapping[str, int], axis: str) -> list[Shape]:
     """For each axis of a tensor, the number of the mesh axis `axis` where that shortens it to what a rank holds."""
     cut: list[Shape] = []
@@ -174,7 +193,8 @@ def _axes_cut(expected: Expected, local: Arrangement, mesh: Mapping[str, int], a
         if part != size and size != part * mesh.get(axis, 1):
             raise UserError(
                 f"tensor {expected.name!r}: MindSpore has no strategy that makes {list(local.shape)} of "
-                f"{list(expected.arrangement.shape)} with {axis}={mesh.get(axis, 1)}; choose a smaller {axis}"
+                f"{list(expected.arrangement.shape)} with {axis}={mesh.get(axis, 1)}, for it cuts what is stored in "
+                f"equal pieces; choose a smaller {axis}, or a spelling that keeps keys and values by themselves"
             )
         cut.append((list(mesh).index(axis),) if part != size else ())
     if sum(map(len, cut)) > 1:
