@@ -1,6 +1,6 @@
-"""Small models on several ranks against one process, and the collectives under them.
+"""Small models on several ranks against one process.
 
-Arguments: `pair` (two ranks: collectives, tp=2, dp=2, planted faults) or `grid` (four ranks: dp=2 with tp=2), and a
+Arguments: `pair` (two ranks: tp=2, dp=2, planted faults) or `grid` (four ranks: dp=2 with tp=2), and a
 directory of model directories. Every rank computes the one-process answer itself, from the same files, and
 reports how far its own part is from it. Nothing is judged here.
 """
@@ -22,112 +22,23 @@ from mappings.layout import ParallelLayout
 from mappings.shards import Shard
 from ms_models import AutoModelForCausalLM
 from ms_models.families.causal_lm import CausalLM
-from ms_models.parallel import collectives
 from ms_models.parallel.collectives import (
     AllReduce,
     CopyToGroup,
     GatherFromGroup,
     ReduceFromGroup,
     all_reduce,
-    broadcast,
-    copy_to_group,
-    gather_from_group,
-    reduce_from_group,
+    forget_cells,
 )
-from ms_models.parallel.mesh import Group, Mesh
+from ms_models.parallel.mesh import Mesh
 
 BATCH, LENGTH = 4, 11
 # A data-parallel rank compiles the graph of one process, which the tests of the families do; so not for each of them.
 COMPILED_DP = ("llama", "qwen2")
 
 
-def same_bits(found: Tensor, expected: np.ndarray) -> bool:
-    """Equal in shape, dtype and every bit, so that 0.0 differs from -0.0."""
-    array = found.asnumpy()
-    return array.dtype == expected.dtype and array.shape == expected.shape and array.tobytes() == expected.tobytes()
-
-
 def compiled(jit: bool, function: Callable[..., Any]) -> Callable[..., Any]:
     return ms.jit(function) if jit else function
-
-
-def collective_cases(group: Group, jit: bool) -> dict[str, bool]:
-    """Every collective forward, and backward where it has a gradient, on data whose sums are exact."""
-
-    def summed(x: Tensor) -> Tensor:
-        return all_reduce(x, group)
-
-    def gathered(x: Tensor) -> Tensor:
-        return gather_from_group(x, group, 1)
-
-    def gathered_rows(x: Tensor) -> Tensor:
-        return gather_from_group(x, group, 0)
-
-    def received(x: Tensor) -> Tensor:
-        return broadcast(x, group, 1)
-
-    me = group.index
-    # No subnormals: under ms.jit MindSpore's CPU arithmetic flushes them to zero, collectives or not.
-    floats = [
-        np.array([[1.5, -0.0, 3.0], [0.0, -0.0, np.inf]], np.float32),
-        np.array([[2.0, -0.0, -7.0], [-0.0, 2e-38, 1.0]], np.float32),
-    ]
-    data = {"fp32": floats, "fp16": [array.astype(np.float16) for array in floats]}
-    for kind in (np.int32, np.int64):
-        limits = np.iinfo(kind)
-        rng = np.random.default_rng(0)
-        pair = [rng.integers(limits.min, limits.max, (3, 50), kind, endpoint=True) for _ in range(2)]
-        pair[0][0, :3], pair[1][0, :3] = [limits.max, limits.min, -1], [limits.max, limits.min, 1]
-        data[kind.__name__] = pair
-    result = {}
-    for name, pair in data.items():
-        mine = Tensor(pair[me])
-        result[f"all_reduce {name}"] = same_bits(compiled(jit, summed)(mine), pair[0] + pair[1])
-        result[f"gather {name}"] = same_bits(compiled(jit, gathered)(mine), np.concatenate(pair, 1))
-        result[f"gather rows {name}"] = same_bits(compiled(jit, gathered_rows)(mine), np.concatenate(pair, 0))
-        result[f"broadcast {name}"] = same_bits(compiled(jit, received)(mine), pair[1])
-    result["bool refused"] = refuses(compiled(jit, summed), Tensor([True]))
-    result["fp64 refused"] = refuses(compiled(jit, summed), Tensor([1.0], ms.float64))
-    return {**result, **gradient_cases(group, jit)}
-
-
-def gradient_cases(group: Group, jit: bool) -> dict[str, bool]:
-    """Gradients of `sum(weight * collective(x))`; weights that differ per rank where the collective sums gradients."""
-    me = group.index
-    x = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3) + 10 * me)
-    weight = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
-    wide = np.arange(12, dtype=np.float32).reshape(2, 6)
-    same, own, both = Tensor(weight), Tensor(weight * (1 + me)), Tensor(wide)
-
-    def through_copy(x: Tensor) -> Tensor:
-        return (copy_to_group(x, group) * own).sum()
-
-    def through_reduce(x: Tensor) -> Tensor:
-        return (reduce_from_group(x, group) * same).sum()
-
-    def through_all_reduce(x: Tensor) -> Tensor:
-        return (all_reduce(x, group) * own).sum()
-
-    def through_gather(x: Tensor) -> Tensor:
-        return (gather_from_group(x, group, 1) * both).sum()
-
-    def gradient(function: Callable[[Tensor], Tensor]) -> Tensor:
-        return compiled(jit, ms.grad(function))(x)
-
-    return {
-        "copy gradient": same_bits(gradient(through_copy), weight * 3),
-        "reduce gradient": same_bits(gradient(through_reduce), weight),
-        "all_reduce gradient": same_bits(gradient(through_all_reduce), weight * 3),
-        "gather gradient": same_bits(gradient(through_gather), np.ascontiguousarray(np.split(wide, 2, 1)[me])),
-    }
-
-
-def refuses(function: Callable[[Tensor], Tensor], x: Tensor) -> bool:
-    try:
-        function(x).asnumpy()
-    except TypeError as error:
-        return "cast other tensors first" in str(error)
-    return False
 
 
 def make_batch(vocab: int) -> dict[str, np.ndarray]:
@@ -231,15 +142,12 @@ def planted(kind: type, method: str, fault: Callable[..., Any]) -> Iterator[None
     """Replaces a method of a class for the time of the block, for Cells made in it."""
     right = getattr(kind, method)
     setattr(kind, method, fault)
-    # The cached Cells behind the functions must not outlive a fault.
-    for cached in (collectives._all_reduce, collectives._copy, collectives._reduce, collectives._gather):
-        cached.cache_clear()
+    forget_cells()  # cached Cells must not outlive a fault
     try:
         yield
     finally:
         setattr(kind, method, right)
-        for cached in (collectives._all_reduce, collectives._copy, collectives._reduce, collectives._gather):
-            cached.cache_clear()
+        forget_cells()
 
 
 def unreduced_forward(self: ReduceFromGroup, x: Tensor) -> Tensor:
@@ -296,7 +204,6 @@ def pair(directories: list[Path]) -> dict[str, Any]:
     """Two ranks, which are each other's only partner."""
     tp, dp = Mesh.from_environment(ParallelLayout(tp=2)), Mesh.from_environment(ParallelLayout(dp=2))
     result: dict[str, Any] = {"rank": tp.rank, "models": {}}
-    result["collectives"] = {str(jit): collective_cases(tp.group("tp"), jit) for jit in (False, True)}
     for directory in directories:
         reference = Reference(directory)
         cases = {}
@@ -323,7 +230,6 @@ def grid(directories: list[Path]) -> dict[str, Any]:
     reference = Reference(next(path for path in directories if path.name == "llama"))
     return {
         "coordinates": mesh.coordinates,
-        "collectives": {axis: collective_cases(mesh.group(axis), jit=False) for axis in ("tp", "dp")},
         "parameters": len(reference.gradients),
         "case": data_parallel(reference, mesh, jit=True),
         "fault": data_parallel(reference, mesh, jit=True, local_count=True),
