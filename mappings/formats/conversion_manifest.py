@@ -15,6 +15,7 @@ from typing import Any
 from mappings.errors import UserError
 from mappings.formats.hf_directory import read_json
 from mappings.formats.manifest import SHA256, FileRecord
+from mappings.formats.regular_files import is_there
 
 NAME = "conversion_manifest.json"
 FORMAT = "msmigrate-conversion-1"
@@ -44,7 +45,7 @@ class ConversionManifest:
             UserError: malformed, of another version, or with a name that leads out of the directory.
         """
         path = directory / NAME
-        if not path.is_file():
+        if not is_there(path):
             return None
         body = read_json(path)
         if body.pop("format", None) != FORMAT:

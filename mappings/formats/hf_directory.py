@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mappings.errors import UserError
+from mappings.formats.regular_files import is_there, open_regular
 from mappings.formats.safetensors import SafetensorsError, TensorEntry, read_header
 
 INDEX = "model.safetensors.index.json"
@@ -22,7 +23,8 @@ def read_json(path: Path) -> dict[str, Any]:
         UserError: missing, unreadable, not JSON or no object.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            value = json.loads(file.read().decode("utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except OSError as error:
@@ -74,9 +76,9 @@ def read_weights(directory: Path) -> HfWeights:
             index does not name.
     """
     index_path, single = directory / INDEX, directory / SINGLE
-    if index_path.is_file():
+    if is_there(index_path):
         weights = _read_sharded(directory, index_path)
-    elif single.is_file():
+    elif is_there(single):
         entries, metadata = read_header(single)
         weights = HfWeights({SINGLE: HfFile(tuple(entries), metadata)}, None)
     elif any(directory.glob("pytorch_model*.bin")):

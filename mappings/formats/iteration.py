@@ -18,6 +18,7 @@ from typing import Any
 
 from mappings.errors import UserError
 from mappings.formats.hf_directory import read_json
+from mappings.formats.regular_files import is_there, open_regular
 
 TRACKER = "latest_checkpointed_iteration.txt"
 METADATA, COMMON = "metadata.json", "common.json"
@@ -161,11 +162,14 @@ def latest(directory: Path) -> Path:
         UserError: there is none, or the tracker file is malformed or names one that is missing.
     """
     tracker = directory / TRACKER
-    if not tracker.is_file():
+    if not is_there(tracker):
         return directory
     try:
-        step = int(tracker.read_text(encoding="utf-8").strip())
-    except (OSError, ValueError) as error:
+        with open_regular(tracker) as file:
+            step = int(file.read().decode("utf-8").strip())
+    except OSError as error:
+        raise UserError(f"{tracker}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
         raise UserError(f"{tracker}: must hold the number of a step ({error})") from error
     found = directory / folder(step)
     if step < 0 or not found.is_dir():

@@ -16,6 +16,7 @@ from typing import Any
 from mappings.errors import UserError
 from mappings.formats.hf_directory import read_json
 from mappings.formats.protobuf import ProtobufError, bytes_field, fields, integers, number_field, number_fields, signed
+from mappings.formats.regular_files import open_regular
 
 MAX_BYTES = 1 << 30  # a strategy of a million parameters is a tenth of it
 Rows = tuple[tuple[int, ...], ...]
@@ -78,7 +79,8 @@ def read_strategy(path: Path) -> Strategy:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise StrategyError(path, "is too large for a strategy file")
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.read()
     except OSError as error:
         raise StrategyError(path, f"cannot be read ({error.strerror})") from error
     return decode_strategy(data, path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mappings.formats.pickle_machine import MAX_BYTES, PickleError, Storage, TensorView, run
+from mappings.formats.regular_files import open_regular
 from mappings.formats.safetensors import DTYPE_BITS
 
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -68,7 +69,7 @@ def read_tensors(path: Path, key: str | None = None) -> dict[str, PickledTensor]
             or no state dict under the key.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             is_zip = file.read(4) == b"PK\x03\x04"
         saved, ranges = _read_zip(path) if is_zip else _read_legacy(path)
     except OSError as error:

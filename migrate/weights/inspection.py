@@ -89,7 +89,8 @@ def _subject(path: Path) -> tuple[str, list[Listed], dict[str, Any]]:
             return "MindSpore checkpoint file", list(_ckpts([path])), {}
         return "pickled state dict", _entries(read_state_dict(path)), {}
     if not path.is_dir():
-        raise UserError(f"{path}: no such file or directory")
+        what = "is neither a file nor a directory" if path.exists() else "no such file or directory"
+        raise UserError(f"{path}: {what}")
     if (path / NAME).is_file():
         manifest = Manifest.read(path)
         files = [path / name for name in sorted(manifest.files) if name.endswith(".safetensors")]

@@ -14,6 +14,7 @@ from mappings.formats.hf_directory import INDEX, SINGLE, read_config
 from mappings.formats.iteration import METADATA, TRACKER
 from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.param_name_map import NAME as NAME_MAP
+from mappings.formats.regular_files import is_there
 from migrate.report import Finding
 from migrate.weights.codes import finding
 from migrate.weights.containers import ckpt, hf, iteration, mindspore, sharded, strategy
@@ -161,16 +162,16 @@ def kind_of(path: Path) -> str:
             return "ckpt"
         raise UserError(f"{path}: is a file; give its directory with config.json, or a .ckpt")
     if not path.is_dir():
-        raise UserError(f"{path}: no such directory")
-    if (path / MANIFEST).exists():
+        raise UserError(f"{path}: {'is neither a file nor a directory' if path.exists() else 'no such directory'}")
+    if is_there(path / MANIFEST):
         return "sharded"
-    if (path / NAME_MAP).exists():
+    if is_there(path / NAME_MAP):
         return "mindspore"
-    if (path / TRACKER).exists() or (path / METADATA).exists():
+    if is_there(path / TRACKER) or is_there(path / METADATA):
         return "iteration"
     if rank_folders(path) is not None:
         return "strategy"
-    if not any((path / name).exists() for name in (SINGLE, INDEX)) and not any(path.glob("pytorch_model*")):
+    if not any(is_there(path / name) for name in (SINGLE, INDEX)) and not any(path.glob("pytorch_model*")):
         if any(path.glob("*.safetensors")):
             return "mindspore"
         if any(path.glob("*.ckpt")):

@@ -8,6 +8,7 @@ from pathlib import Path
 from mappings.formats.conversion_manifest import NAME as CONVERSION
 from mappings.formats.conversion_manifest import ConversionManifest
 from mappings.formats.manifest import NAME, FileRecord, Manifest
+from mappings.formats.regular_files import is_there
 from migrate.report import Finding
 from migrate.weights.codes import finding
 from migrate.weights.containers import sharded
@@ -23,7 +24,7 @@ def recorded(home: Path, container: str | None = None) -> tuple[str, Mapping[str
     Raises:
         UserError: it is malformed.
     """
-    if container in (None, sharded.NAME) and (home / NAME).exists():
+    if container in (None, sharded.NAME) and is_there(home / NAME):
         return NAME, Manifest.read(home).files
     conversion = ConversionManifest.read(home)
     return None if conversion is None else (CONVERSION, conversion.files)

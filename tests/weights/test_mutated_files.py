@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 import tracemalloc
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def mutated_json(draw: Any, text: bytes) -> bytes:
     value = json.loads(text)
     for _ in range(draw(st.integers(1, 2))):
         path = draw(st.sampled_from(nodes(value)))
-        new = draw(st.sampled_from(VALUES))
+        new = deepcopy(draw(st.sampled_from(VALUES)))  # a second change may be inside it
         if not path:
             return json.dumps(new).encode()
         inside = value

@@ -29,6 +29,7 @@ from mappings.formats.iteration import (
     read_metadata,
 )
 from mappings.formats.mindspore_dtypes import TO_MINDSPORE
+from mappings.formats.regular_files import is_there
 from mappings.formats.strategy_slices import Slices
 from migrate.report import Finding
 from migrate.weights.codes import finding
@@ -75,7 +76,7 @@ def read(
         family, config = model_of(home, family, None)
     family, config = model_of(directory, family, config)
     path = directory / METADATA
-    parameters = read_metadata(path) if path.is_file() else None
+    parameters = read_metadata(path) if is_there(path) else None
     names = sorted(file.name for file in directory.glob("*" + SAFETENSORS))
     if not names:
         raise UserError(f"{directory}: no safetensors in it")
@@ -101,7 +102,7 @@ def read(
     rest = {} if parameters is None else {n: e for n, e in everything.items() if n not in parameters}
     account.file("", [], rest, {}, holder="", partial=True)
     account.findings += reader.padded.values()
-    common = read_json(directory / COMMON) if (directory / COMMON).is_file() else {}
+    common = read_json(directory / COMMON) if is_there(directory / COMMON) else {}
     account.findings += [
         finding("W009", f"{key} is not carried over", file=COMMON) for key in sorted(set(common) - set(COMMON_KEYS))
     ]

@@ -15,6 +15,7 @@ from mappings.errors import UserError
 from mappings.families import Family
 from mappings.formats.param_name_map import HYPER, param_name_map_text, part_file, read_param_name_map
 from mappings.formats.param_name_map import NAME as MAP
+from mappings.formats.regular_files import is_there
 from mappings.formats.safetensors import SafetensorsError, read_header
 from migrate.weights.containers.account import Account
 from migrate.weights.containers.content import Content, aligned, by_size, nbytes
@@ -54,7 +55,7 @@ def read(
         UserError: a file is missing or malformed, the map disagrees with the files, or the model is unknown.
     """
     family, config = model_of(directory, family, config)
-    names = read_param_name_map(directory / MAP) if (directory / MAP).is_file() else None
+    names = read_param_name_map(directory / MAP) if is_there(directory / MAP) else None
     files = sorted(path.name for path in directory.glob("*" + SAFETENSORS))
     if names is not None:
         listed = set(names.values())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mappings.errors import UserError
 from mappings.formats.hf_directory import read_json
+from mappings.formats.regular_files import is_there
 from migrate.weights.containers.stored_files import CKPT, SAFETENSORS
 
 RANK = re.compile("rank_(0|[1-9][0-9]*)")
@@ -114,7 +115,7 @@ def _file(folder: Path, ending: str | None) -> Path:
     found = sorted(path for path in folder.iterdir() if path.suffix in (SAFETENSORS, CKPT) and not is_strategy(path))
     if ending is not None:
         found = [path for path in found if path.stem.endswith(ending)]
-    if len(found) > 1 and (folder / META).is_file():
+    if len(found) > 1 and is_there(folder / META):
         last = read_json(folder / META).get("last_ckpt_file")
         found = [path for path in found if path.name == last]
     if len(found) != 1:

@@ -59,7 +59,7 @@ def read_file(path: Path) -> MindSporeFile:
     if path.suffix != CKPT:
         entries, metadata = read_header(path)
         return MindSporeFile(tuple(entries), metadata)
-    if path.stat().st_size == 0:  # a rank all of whose tensors are in the files of others
+    if path.is_file() and path.stat().st_size == 0:  # a rank all of whose tensors are in the files of others
         return MindSporeFile((), {})
     ckpt = read_ckpt(path)
     items = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ class Journal:
             except OSError as error:
                 os.close(self._fd)
                 raise UserError(f"{path}: another conversion to this output is running") from error
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                os.close(self._fd)
+                raise UserError(f"{path}: is no regular file; remove it")
             if _is_at(self._fd, path):
                 break
             os.close(self._fd)  # its owner ended and removed it meanwhile: the lock of a deleted file keeps nobody out
