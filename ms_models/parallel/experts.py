@@ -2,14 +2,18 @@
 
 Each rank of the group has tokens of its own. All tokens, with their routing, are gathered; a rank computes what its
 experts add to each; the contributions are summed and every rank keeps those of its own tokens. No token is ever
-dropped, whatever the routing, and all shapes are known before it: a step compiles.
+dropped, whatever the routing, and all shapes are known before it: a step compiles. Backward, the gradients of the
+results are gathered, and what all ranks found for a rank's tokens and routing weights is summed on that rank.
+
+An all-to-all would carry each token only to the ranks of its experts, k of them at most; but how many go where is known
+only once they are routed, so that static shapes would need room for all tokens on every way: the traffic of the gather.
 """
 
 from __future__ import annotations
 
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, nn
 
-from ms_models.parallel.collectives import AllReduce
+from ms_models.parallel.collectives import GatherForSharded, ReduceScatterToGroup
 from ms_models.parallel.mesh import Group
 
 
@@ -21,35 +25,22 @@ def experts_of_rank(experts: int, group: Group) -> range:
 
 
 class GatherTokens(nn.Cell):
-    """The rows of all ranks, in group order; backward, what all ranks found for this rank's rows is summed.
-
-    Every rank must bring the same number of rows.
-    """
+    """The rows of all ranks, in group order, `[ranks * N, W]` for `[N, W]`. Every rank brings the same number."""
 
     def __init__(self, group: Group) -> None:
         super().__init__(auto_prefix=False)
-        self.size, self.index = group.size, group.index
-        self.all_reduce = AllReduce(group)
+        self.gather = GatherForSharded(group, 0)
 
     def construct(self, rows: Tensor) -> Tensor:
-        """`[ranks * N, W]` for `[N, W]`."""
-        if self.size == 1:
-            return rows
-        filler = ops.full(rows.shape, -0.0, dtype=rows.dtype)  # adds nothing, not even to a zero's sign
-        return self.all_reduce(ops.concat([rows if rank == self.index else filler for rank in range(self.size)], 0))
+        return self.gather(rows)
 
 
 class ReturnTokens(nn.Cell):
-    """Sums rows over the ranks and keeps this rank's own; backward, the gradients of all rows are gathered."""
+    """The sum over the ranks of what they found for this rank's rows, `[N, W]` for `[ranks * N, W]`."""
 
     def __init__(self, group: Group) -> None:
         super().__init__(auto_prefix=False)
-        self.size, self.index = group.size, group.index
-        self.all_reduce = AllReduce(group)
+        self.reduce_scatter = ReduceScatterToGroup(group, 0)
 
     def construct(self, rows: Tensor) -> Tensor:
-        """`[N, W]` for `[ranks * N, W]`."""
-        if self.size == 1:
-            return rows
-        count = rows.shape[0] // self.size
-        return self.all_reduce(rows)[self.index * count : (self.index + 1) * count]
+        return self.reduce_scatter(rows)

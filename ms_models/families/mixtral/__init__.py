@@ -1,0 +1,5 @@
+"""Mixtral."""
+
+from ms_models.families.mixtral.model import MixtralForCausalLM
+
+__all__ = ["MixtralForCausalLM"]
