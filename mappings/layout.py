@@ -90,13 +90,23 @@ class ParallelLayout:
         return tp + self.tp * (cp + self.cp * (dp + self.dp * pp))
 
     def group(self, rank: int, *axes: str) -> list[int]:
-        """Ranks that differ from `rank` only along `axes`, ascending."""
-        here = self.coordinates(rank)
+        """Ranks that differ from `rank` only along `axes`, ascending.
+
+        Besides the axes of `AXES` there are the two that expert parallelism divides dp into: `ep`, ranks that hold
+        different experts, and `edp`, replicas of the same experts.
+        """
+        here = self._places(rank)
+        free = {*axes, *(("ep", "edp") if "dp" in axes else ())}
         return [
             other
             for other in range(self.world_size)
-            if all(here[axis] == value for axis, value in self.coordinates(other).items() if axis not in axes)
+            if all(here[axis] == place for axis, place in self._places(other).items() if axis not in free)
         ]
+
+    def _places(self, rank: int) -> dict[str, int]:
+        here = self.coordinates(rank)
+        dp = here.pop("dp")
+        return {**here, "ep": dp % self.ep, "edp": dp // self.ep}
 
     def weight_owner(self, rank: int) -> int:
         """The rank whose file holds the weights of `rank`: the first of those that hold the same ones.

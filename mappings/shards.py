@@ -1,13 +1,12 @@
-"""Which piece of which tensor a rank holds: the one place where a layout meets a family.
+"""The rules by which a layout cuts a family: heads and rows over tp, layers over pp, vocabulary padding.
 
-`ms_models` loads and saves with `rank_shards`, for the layouts it trains; `weights` cuts checkpoints for every layout
-(`mappings/rank_cuts.py`) with the same rules; `check` and `plan` judge with them.
+`mappings/rank_cuts.py` applies them to every tensor of a model, for checkpoints and (`mappings/holdings.py`) for models
+in training alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mappings.errors import UserError
@@ -17,54 +16,16 @@ from mappings.layout import ParallelLayout
 AXIS_NAMES = ("rows", "columns")
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A rank's piece of one parameter: rows `start:stop` along `cut`, then `padding` zero rows.
-
-    `start:stop` counts in the unpadded source, so `stop` never exceeds its size. A piece may be padding only.
-    """
-
-    parameter: Parameter
-    start: int
-    stop: int
-    padding: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the piece, padding included."""
-        shape = list(self.parameter.shape)
-        if self.parameter.cut is not None:
-            shape[self.parameter.cut] = self.stop - self.start + self.padding
-        return tuple(shape)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the piece is the unpadded whole parameter."""
-        return self.shape == self.parameter.shape and not self.padding
-
-
-def check_layout(family: Family, config: Mapping[str, Any], layout: ParallelLayout) -> None:
-    """Refuses a layout that a model cannot be trained in, before anything starts.
-
-    Raises:
-        UserError: names the axis, the sizes that clash and a size that would fit.
-    """
-    for parameter in family.parameters(config):
-        for part in parameter.parts or (parameter,):
-            _check_tp(part, layout, copies=False)
-    _check_stages(family, config, layout)
-
-
 def check_cut(family: Family, config: Mapping[str, Any], layout: ParallelLayout) -> None:
     """Refuses a layout that the weights of a model cannot be cut for.
 
-    More general than `check_layout`: where several query heads share a key/value head, ranks may hold copies of it.
+    Where several query heads share a key/value head, ranks may hold copies of it.
 
     Raises:
         UserError: names the axis, the sizes that clash and a size that would fit.
     """
     for atom in family.atoms(config).values():
-        _check_tp(atom, layout, copies=True)
+        _check_tp(atom, layout)
     _check_stages(family, config, layout)
     experts = family.dims(config).get("experts")
     if layout.ep > 1 and not experts:
@@ -73,13 +34,13 @@ def check_cut(family: Family, config: Mapping[str, Any], layout: ParallelLayout)
         raise UserError(f"layout: ep={layout.ep} does not divide the {experts} experts")
 
 
-def _check_tp(piece: Atom | Parameter, layout: ParallelLayout, copies: bool) -> None:
+def _check_tp(piece: Atom, layout: ParallelLayout) -> None:
     if piece.cut is None or piece.padded:
         return
     units = piece.shape[piece.cut] // piece.unit
     if units % layout.tp == 0:
         return
-    if copies and isinstance(piece, Atom) and piece.grouped and layout.tp % units == 0:
+    if piece.grouped and layout.tp % units == 0:
         return
     unit = "heads" if piece.layer_class == "attention" else AXIS_NAMES[min(piece.cut, 1)]
     fit = max(n for n in range(1, layout.tp) if units % n == 0)
@@ -119,13 +80,6 @@ def tp_span(piece: Atom | Parameter, layout: ParallelLayout, tp_rank: int) -> tu
     return start, stop, rows - (stop - start)
 
 
-def shard(parameter: Parameter, layout: ParallelLayout, tp_rank: int) -> Shard:
-    """The piece of `parameter` that tensor-parallel rank `tp_rank` holds."""
-    if parameter.cut is None:
-        return Shard(parameter, 0, 0, 0)
-    return Shard(parameter, *tp_span(parameter, layout, tp_rank))
-
-
 def layers_of_stage(layers: int, layout: ParallelLayout, pp_rank: int) -> range:
     """Decoder layers of a pipeline stage (vpp=1); the first `layers % pp` stages take one layer more."""
     return _chunk(layers, layout.pp, pp_rank)
@@ -156,19 +110,3 @@ def stages_of_layers(layers: int, layout: ParallelLayout) -> list[int]:
         for layer in chunk
     }
     return [owner[layer] for layer in range(layers)]
-
-
-def rank_shards(family: Family, config: Mapping[str, Any], layout: ParallelLayout, rank: int) -> list[Shard]:
-    """Every piece that `rank` holds of a model in training, where parameters are cut over tp and replicated over dp.
-
-    Raises:
-        UserError: the layout does not fit the model, or asks for what training does not support yet.
-    """
-    if layout.pp > 1 or layout.ep > 1 or layout.cp > 1 or layout.zero:
-        raise UserError(f"layout: {layout}: weights are cut over tp and replicated over dp, nothing else yet")
-    check_layout(family, config, layout)
-    tp_rank = layout.coordinates(rank)["tp"]
-    parameters = family.parameters(config)
-    if layout.tp > 1 and (fused := next((p.name for p in parameters if p.parts), None)):
-        raise UserError(f"layout: {layout}: {fused} is fused, no single slice of it is a rank's")
-    return [shard(parameter, layout, tp_rank) for parameter in parameters]

@@ -9,12 +9,16 @@ from mappings.families import family_for_config
 from mappings.formats.hf_directory import read_config
 from ms_models.families.causal_lm import CausalLM
 from ms_models.families.gemma2 import Gemma2ForCausalLM
+from ms_models.families.gemma3_text import Gemma3ForCausalLM
+from ms_models.families.glm4 import Glm4ForCausalLM
 from ms_models.families.llama import LlamaForCausalLM
 from ms_models.families.mistral import MistralForCausalLM
+from ms_models.families.phi3 import Phi3ForCausalLM
 from ms_models.families.qwen2 import Qwen2ForCausalLM
 from ms_models.families.qwen3 import Qwen3ForCausalLM
 from ms_models.loading import load_weights, open_source
 from ms_models.parallel.mesh import Mesh
+from ms_models.parallel.place import ParallelOptions, Place
 
 _models: dict[str, type[CausalLM]] = {}
 
@@ -42,12 +46,15 @@ class AutoModelForCausalLM:
     """Loads language models by the `model_type` of their `config.json`."""
 
     @staticmethod
-    def from_pretrained(directory: str | Path, mesh: Mesh | None = None) -> CausalLM:
+    def from_pretrained(
+        directory: str | Path, mesh: Mesh | None = None, options: ParallelOptions | None = None
+    ) -> CausalLM:
         """The model in a Hugging Face directory or a sharded checkpoint, as fp32, cut for this rank.
 
         Args:
             directory: holds `config.json` and safetensors, or a `manifest.json` whose layout fits the mesh.
             mesh: this process's place; one process on its own where not given.
+            options: how ranks work together where that leaves no trace in a checkpoint.
 
         Raises:
             UserError: unknown family, unsupported setting, layout that does not fit, or tensors that do not match.
@@ -61,14 +68,18 @@ class AutoModelForCausalLM:
             raise UserError(
                 f"{path}: no model is registered for model_type {raw['model_type']!r} (registered: {known})"
             )
-        source = open_source(path, mesh, family)
-        model = kind(kind.read_config(raw, family), raw, family, mesh)
-        load_weights(model, source, family, raw)
+        source = open_source(path, mesh, family, raw)
+        place = Place(mesh, family, raw, options or ParallelOptions(), kind.spelling, source.stored.optional)
+        model = kind(kind.read_config(raw, family), place)
+        load_weights(model, source)
         return model
 
 
 register("gemma2", Gemma2ForCausalLM)
+register("gemma3_text", Gemma3ForCausalLM)
+register("glm4", Glm4ForCausalLM)
 register("llama", LlamaForCausalLM)
 register("mistral", MistralForCausalLM)
+register("phi3", Phi3ForCausalLM)
 register("qwen2", Qwen2ForCausalLM)
 register("qwen3", Qwen3ForCausalLM)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mindspore import Parameter, Tensor
 
+from mappings.cutting import fill
 from mappings.errors import UserError
 from mappings.families import Family
 from mappings.formats import manifest as manifests
 from mappings.formats.hf_directory import SINGLE, read_tensors
 from mappings.formats.manifest import Manifest, hash_file
 from mappings.formats.safetensors import TensorEntry, read_header
+from mappings.holdings import Held
 from mappings.layout import ParallelLayout
-from mappings.shards import Shard
-from ms_models.families.causal_lm import CausalLM
+from mappings.stored import Stored, recognise
+from ms_models.families.pretrained import Pretrained
 from ms_models.parallel.mesh import Mesh
 from ms_models.saving import Origin
 
@@ -28,40 +31,56 @@ LISTED = 8  # names shown per kind of mismatch
 
 @dataclass(frozen=True)
 class Source:
-    """Stored tensors by name, and whether they are already this rank's pieces."""
+    """The tensors of a checkpoint, those of one rank where it is sharded."""
 
     directory: Path
+    family: Family
+    config: Mapping[str, Any]
     entries: dict[str, TensorEntry]
+    stored: Stored
     is_sharded: bool
 
     @property
     def origin(self) -> Origin:
         """What a later save needs to know; pieces of a sharded checkpoint go into one file."""
-        files = {name: SINGLE if self.is_sharded else entry.path.name for name, entry in self.entries.items()}
-        return Origin(self.directory, files, {name: entry.dtype for name, entry in self.entries.items()})
+        stored = self.stored
+        if self.is_sharded:
+            whole = self.family.spelling(self.config, stored.spelling)
+            shapes = {name: () for name in (spelled.name for spelled in whole) if name in self.entries}
+            stored = recognise(self.family, self.config, shapes, self.directory)
+        tensors = {name: arrangement for name, arrangement in stored.tensors.items() if name in self.entries}
+        files = {name: SINGLE if self.is_sharded else self.entries[name].path.name for name in tensors}
+        return Origin(self.directory, files, {name: self.entries[name].dtype for name in tensors}, tensors)
 
 
-def open_source(directory: Path, mesh: Mesh, family: Family) -> Source:
+def open_source(directory: Path, mesh: Mesh, family: Family, config: Mapping[str, Any]) -> Source:
     """Finds the tensors this rank loads from.
 
     Raises:
         UserError: no checkpoint, a damaged one, or one sharded for another layout or family.
     """
     if not (directory / manifests.NAME).is_file():
-        return Source(directory, read_tensors(directory), is_sharded=False)
+        entries = read_tensors(directory)
+        shapes = {name: entry.shape for name, entry in entries.items()}
+        return Source(directory, family, config, entries, recognise(family, config, shapes, directory), False)
     manifest = Manifest.read(directory)
     if manifest.family != family.name:
         raise UserError(f"{directory}: manifest says family {manifest.family!r}, config.json {family.name!r}")
-    _check_layout(directory, manifest.layout, mesh.layout)
-    file = manifest.weights.get(manifest.layout.rank(tp=mesh.coordinates["tp"]))
+    layout = manifest.layout
+    _check_layout(directory, layout, mesh.layout)
+    here = mesh.coordinates
+    rank = layout.rank(tp=here["tp"], pp=here["pp"], dp=here["dp"] % layout.ep)
+    file = manifest.weights.get(rank)
     if file is None or file not in manifest.files:
-        raise UserError(f"{directory / manifests.NAME}: names no weights for tp rank {mesh.coordinates['tp']}")
+        raise UserError(f"{directory / manifests.NAME}: names no weights for rank {rank}")
     path = directory / file
     if not path.is_file():
         raise UserError(f"{path}: missing, the manifest names it")
     if hash_file(path) != manifest.files[file]:
         raise UserError(f"{path}: damaged, its size or SHA-256 is not the manifest's; restore or convert it again")
-    return Source(directory, {entry.name: entry for entry in read_header(path)[0]}, is_sharded=True)
+    entries = {entry.name: entry for entry in read_header(path)[0]}
+    shapes = {name: entry.shape for name, entry in entries.items()}
+    return Source(directory, family, config, entries, recognise(family, config, shapes, path, layout, rank), True)
 
 
 def _check_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayout) -> None:
@@ -72,47 +91,57 @@ def _check_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayou
                 f"{directory}: sharded for {axis}={have}, this run has {axis}={want}; "
                 "start from the Hugging Face directory, or convert it for this layout"
             )
+    if stored.zero == 3:
+        raise UserError(f"{directory}: its parameters are cut over dp (zero=3); reshard it for zero=1 first")
 
 
-def load_weights(model: CausalLM, source: Source, family: Family, config: Mapping[str, Any]) -> None:
+def load_weights(model: Pretrained, source: Source) -> None:
     """Sets every parameter of `model` from `source`, as fp32.
-
-    Args:
-        model: the model to fill.
-        source: see `open_source`.
-        family: facts that say which stored names are no parameters.
-        config: contents of `config.json`.
 
     Raises:
         UserError: one line with every missing, unexpected, misshapen or unreadable tensor. Nothing is loaded then.
     """
-    problems = _compare(model.shards, source, lambda name: family.is_ignored(name, config))
-    if problems:
+    needed = _needed(model.held, source.stored)
+    if problems := _compare(needed, source):
         raise UserError(f"{source.directory}: {'; '.join(problems)}")
     parameters: dict[str, Parameter] = {parameter.name: parameter for parameter in model.get_parameters()}
-    for name, shard in model.shards.items():
-        parameters[name].set_data(Tensor(read_piece(source.entries[name], shard, is_piece=source.is_sharded)))
+    for name, held in model.held.items():
+        parameters[name].set_data(
+            Tensor(read_piece(held, {stored: source.entries[stored] for stored in needed[name]}, source.stored))
+        )
     model.origin = source.origin
 
 
-def _compare(shards: Mapping[str, Shard], source: Source, is_ignored: Callable[[str], bool]) -> list[str]:
-    entries = source.entries
-    missing = [name for name in shards if name not in entries]
-    unexpected = [name for name in entries if name not in shards and not is_ignored(name)]
-    misshapen, unreadable = [], []
-    for name, shard in shards.items():
-        if (entry := entries.get(name)) is None:
-            continue
-        expected = shard.shape if source.is_sharded else shard.parameter.shape
-        if entry.shape != expected:
-            misshapen.append(f"{name} {list(entry.shape)} instead of {list(expected)}")
-        if entry.dtype not in READABLE:
-            unreadable.append(f"{name} {entry.dtype}")
+def _needed(held: Mapping[str, Held], stored: Stored) -> dict[str, list[str]]:
+    """For each tensor in memory, the stored ones that have parts of it."""
+    owners: dict[str, list[str]] = {}
+    for name, arrangement in stored.tensors.items():
+        for atom in dict.fromkeys(piece.atom for piece in arrangement.pieces):
+            owners.setdefault(atom, []).append(name)
+    return {
+        name: list(dict.fromkeys(owner for piece in one.arrangement.pieces for owner in owners.get(piece.atom, ())))
+        for name, one in held.items()
+    }
+
+
+def _compare(needed: Mapping[str, list[str]], source: Source) -> list[str]:
+    entries, expected = source.entries, source.stored.tensors
+    wanted = dict.fromkeys(name for names in needed.values() for name in names)
+    there = [name for name in expected if name in entries]
     kinds = {
-        "missing": missing,
-        "unexpected": unexpected,
-        "wrong shape": misshapen,
-        "dtype is none of F32, F16, BF16": unreadable,
+        # A group of tensors that is there in part is missing the rest, whoever needs it.
+        "missing": [name for name in expected if name not in entries and (name in wanted or not source.is_sharded)],
+        "unexpected": [
+            name for name in entries if name not in expected and not source.family.is_ignored(name, source.config)
+        ],
+        "wrong shape": [
+            f"{name} {list(entries[name].shape)} instead of {list(expected[name].shape)}"
+            for name in there
+            if entries[name].shape != expected[name].shape
+        ],
+        "dtype is none of F32, F16, BF16": [
+            f"{name} {entries[name].dtype}" for name in there if entries[name].dtype not in READABLE
+        ],
     }
     return [f"{kind}: {_some(names)}" for kind, names in kinds.items() if names]
 
@@ -122,28 +151,25 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:LISTED]) + rest
 
 
-def read_piece(entry: TensorEntry, shard: Shard, *, is_piece: bool) -> np.ndarray:
-    """One rank's piece of a stored tensor as fp32, padding included.
+def read_piece(held: Held, entries: Mapping[str, TensorEntry], stored: Stored) -> np.ndarray:
+    """One rank's tensor as fp32, padding included.
 
-    The file is mapped, so that only the pages of the piece are read. bf16 widens exactly: its bits are the upper half
-    of an fp32.
+    Files are mapped, so that only the pages of the piece are read. bf16 widens exactly: its bits are the upper half of
+    an fp32.
 
     Args:
-        entry: the stored tensor; F32, F16 or BF16.
-        shard: the piece.
-        is_piece: the stored tensor is the piece itself, not the whole parameter.
+        held: the tensor.
+        entries: the stored tensors that have parts of it; F32, F16 or BF16.
+        stored: what those consist of.
     """
-    whole = np.memmap(entry.path, READABLE[entry.dtype], "r", offset=entry.offset, shape=entry.shape)
-    cut = shard.parameter.cut
-    if is_piece or cut is None:
-        return to_float32(whole, entry.dtype)
-    index = (slice(None),) * cut + (slice(shard.start, shard.stop),)
-    piece = to_float32(whole[index], entry.dtype)
-    if not shard.padding:
-        return piece
-    width = [(0, 0)] * piece.ndim
-    width[cut] = (0, shard.padding)
-    return np.pad(piece, width)
+    piece = np.zeros(held.shape, np.float32)
+    count = 0
+    for name, entry in entries.items():
+        mapped = np.memmap(entry.path, READABLE[entry.dtype], "r", offset=entry.offset, shape=entry.shape)
+        convert = partial(to_float32, dtype=entry.dtype)
+        count += fill(piece, held.arrangement, mapped, stored.tensors[name], convert)
+    assert count == piece.size - held.arrangement.padding, f"{held.name}: {count} elements of {piece.size} are stored"
+    return piece
 
 
 def to_float32(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from mappings.arrangement import Arrangement
+from mappings.cutting import fill
 from mappings.errors import UserError
 from mappings.formats import manifest
 from mappings.formats.hf_directory import INDEX, SINGLE
 from mappings.formats.manifest import fsync_directory
 from mappings.formats.safetensors import build_header
+from mappings.holdings import Held
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json")
 
@@ -29,6 +32,28 @@ class Origin:
     """File of each tensor within the directory."""
     dtypes: Mapping[str, str]
     """Stored dtype of each tensor, in safetensors' names."""
+    tensors: Mapping[str, Arrangement]
+    """What each tensor consists of."""
+
+    def stored(self, values: Mapping[str, np.ndarray], held: Mapping[str, Held]) -> dict[str, np.ndarray]:
+        """The tensors as they are stored, of those in memory, which may be fused and named otherwise.
+
+        Args:
+            values: tensors in memory by name.
+            held: what each of them consists of.
+        """
+        owners: dict[str, list[str]] = {}
+        for name, one in held.items():
+            for piece in one.arrangement.pieces:
+                owners.setdefault(piece.atom, []).append(name)
+        result = {}
+        for name, arrangement in self.tensors.items():
+            result[name] = np.zeros(arrangement.shape, np.float32)
+            parts = dict.fromkeys(owner for piece in arrangement.pieces for owner in owners[piece.atom])
+            for part in parts:
+                source = np.ascontiguousarray(values[part])
+                fill(result[name], arrangement, source, held[part].arrangement)
+        return result
 
 
 def write_directory(target: Path, origin: Origin, weights: Mapping[str, np.ndarray]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mappings.errors import UserError
+from mappings.holdings import check_trainable
 from mappings.layout import ParallelLayout
-from mappings.shards import check_layout, padded_rows, rank_shards
+from mappings.shards import check_cut, padded_rows
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
@@ -23,12 +24,12 @@ def layout_fits_model(subject: Subject, tally: Tally) -> Iterator[Finding]:
         yield layout
         return
     try:
-        check_layout(subject.family, subject.config, layout)
+        check_cut(subject.family, subject.config, layout)
     except UserError as error:
         yield finding("C601", str(error), field="layout")
         return
     try:
-        rank_shards(subject.family, subject.config, layout, 0)
+        check_trainable(subject.family, subject.config, layout)
     except UserError as error:
         yield finding("C604", str(error), field="layout")
         return

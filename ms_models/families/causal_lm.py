@@ -3,60 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, ops
 
 from mappings.errors import UserError
-from mappings.families import Family
-from mappings.shards import Shard, rank_shards
-from ms_models.families.config import DecoderConfig
+from ms_models.families.decoder import Decoder
+from ms_models.families.pretrained import Pretrained
 from ms_models.parallel.collectives import GatherFromGroup
-from ms_models.parallel.mesh import Mesh
+from ms_models.parallel.place import Place
 from ms_models.parallel.vocabulary import IGNORED, VocabParallelCrossEntropy
-from ms_models.saving import Origin, write_directory
 
 
-class CausalLM(nn.Cell):
+class CausalLM(Pretrained):
     """A decoder whose output is cut along the vocabulary.
 
-    A family's class sets `model` (tokens to hidden states), and defines `head` (hidden states to this rank's logits)
-    and `read_config`.
-
-    Attributes:
-        config: the typed settings.
-        mesh: where this process sits.
-        origin: where the weights came from; None before they are loaded.
-        shards: by Hugging Face name, which is also the parameter's name, the piece this rank holds.
+    A family's class sets `model_class` and defines `read_config`.
     """
 
-    def __init__(self, config: DecoderConfig, raw: Mapping[str, Any], family: Family, mesh: Mesh) -> None:
-        super().__init__()
-        self.config = config
-        self.mesh = mesh
-        pieces = rank_shards(family, raw, mesh.layout, mesh.rank)
-        self.shards: dict[str, Shard] = {piece.parameter.name: piece for piece in pieces}
-        self.origin: Origin | None = None
+    model_class: type[Decoder]
+    body_name = "model"
+    """How `body`, the decoder without its head, is called in the names of its parameters."""
+    renamed: Mapping[str, str] = {}
+    """Further beginnings of parameter names (with `body_name` in them) and what stands in their place."""
+    cached_until: float | None = None
+    """Length of the longest sequence beyond which keys change, so that cached ones are computed again, once."""
+
+    def __init__(self, config: Any, place: Place) -> None:
+        super().__init__(config, place)
+        sharding = self.sharding(place)
         self.vocab = config.vocab_size
-        self.vocab_rows = self.shards["model.embed_tokens.weight"].shape[0]
-        group = mesh.group("tp")
+        self.last_chunk = len(place.chunks) - 1
+        self.is_first, self.is_last = place.is_first, place.is_last
+        self.body = self.model_class(config, sharding)
+        self.enter_head: Any = sharding.enter() if place.is_last else None
+        tied = config.tie_word_embeddings
+        self.lm_head: Any = None if tied or not place.is_last else sharding.lm_head(config.hidden_size)
+        group = place.mesh.group("tp")
+        self.vocab_rows = place.vocab_rows
         self.gather_vocab = GatherFromGroup(group, 2)
-        self.cross_entropy = VocabParallelCrossEntropy(config.vocab_size, self.vocab_rows, group)
+        self.cross_entropy = VocabParallelCrossEntropy(config.vocab_size, place.vocab_rows, group)
+        self.rename_parameters({"body.": f"{self.body_name}.", **self.renamed})
+        self.check_parameters()
+
+    def head(self, x_BSM: Tensor) -> Tensor:
+        """Logits `[B, S, V]` of this rank's vocabulary rows."""
+        x_BSM = self.enter_head(x_BSM)
+        if self.lm_head is None:
+            return ops.dense(x_BSM, self.body.embed_tokens.weight)
+        return self.lm_head(x_BSM)
 
     def construct(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None
     ) -> Tensor:
-        """Logits `[B, S, vocab]`, the whole vocabulary on every rank.
+        """Logits `[B, S, vocab]`, the whole vocabulary on every rank; for a model that is whole on this rank.
 
         Args:
             input_ids: `[B, S]` int32 or int64.
             attention_mask: `[B, S]`, 0 for padding on either side; None for none.
             position_ids: `[B, S]`; 0, 1, 2 ... where not given, also under padding, as in transformers.
         """
-        hidden = self.model(input_ids, attention_mask, position_ids)[0]
+        hidden = self.body(input_ids, attention_mask, position_ids)[0]
         logits = self.gather_vocab(self.head(hidden))
         return logits if logits.shape[-1] == self.vocab else logits[..., : self.vocab]
 
@@ -64,21 +73,54 @@ class CausalLM(nn.Cell):
         """Cross-entropy summed over valid positions, and their number; both fp32 scalars, equal on all tp ranks.
 
         Labels stand at the positions of the inputs and are shifted here; -100 is ignored. The caller divides by the
-        number of valid positions of the whole global batch. Token ids outside the vocabulary make the loss NaN.
+        number of valid positions of the whole global batch. Token ids outside the vocabulary make the loss NaN. For a
+        model that is whole on this rank.
 
         Args:
             input_ids: `[B, S]` int32 or int64.
             labels: `[B, S]`, same dtype.
             attention_mask: `[B, S]`, 0 for padding on either side; None for none.
         """
-        hidden = self.model(input_ids, attention_mask)[0]
-        logits = self.head(hidden)
-        last = ops.full((labels.shape[0], 1), IGNORED, dtype=labels.dtype)
-        targets = ops.concat((labels[:, 1:], last), 1).reshape(-1)
-        losses = self.cross_entropy(logits.reshape(-1, self.vocab_rows), targets)
+        total = self.advance(None, 0, input_ids, labels, attention_mask)
+        return total, (self.targets(labels) != IGNORED).astype(ms.float32).sum()
+
+    def advance(
+        self,
+        x_BSM: Tensor | None,
+        chunk: int,
+        input_ids: Tensor,
+        labels: Tensor,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """One chunk of this pipeline stage: hidden states for the next one, or the summed loss behind the last.
+
+        Args:
+            x_BSM: what the chunk before gave; not used by the first of all.
+            chunk: which of this stage's chunks.
+            input_ids: `[B, S]`, the same on every stage.
+            labels: see `loss`.
+            attention_mask: see `loss`.
+        """
+        if self.is_first and chunk == 0:
+            x_BSM = self.body.embed(input_ids)
+        x_BSM = self.body.through(x_BSM, chunk, input_ids.shape[1], attention_mask)[0]
+        if not self.is_last or chunk < self.last_chunk:
+            return x_BSM
+        return self.total_loss(x_BSM, input_ids, labels, attention_mask)
+
+    def total_loss(
+        self, x_BSM: Tensor, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """The summed loss of what the last layer gave."""
+        logits = self.head(self.body.finish(x_BSM))
+        losses = self.cross_entropy(logits.reshape(-1, self.vocab_rows), self.targets(labels).reshape(-1))
         known = ops.logical_and(input_ids >= 0, input_ids < self.vocab).all()
-        total = ops.where(known, losses.sum(), float("nan"))
-        return total, (targets != IGNORED).astype(ms.float32).sum()
+        return ops.where(known, losses.sum(), float("nan"))
+
+    def targets(self, labels: Tensor) -> Tensor:
+        """The label of the next position, `[B, S]`; none at the last one."""
+        last = ops.full((labels.shape[0], 1), IGNORED, dtype=labels.dtype)
+        return ops.concat((labels[:, 1:], last), 1)
 
     def generate(self, input_ids: Tensor, max_new_tokens: int, attention_mask: Tensor | None = None) -> Tensor:
         """Continues each row with the likeliest token, again and again; keys and values are cached. Not for `ms.jit`.
@@ -106,7 +148,9 @@ class CausalLM(nn.Cell):
         past = None
         fresh, positions = tokens, np.maximum(mask.cumsum(1) - 1, 0)
         for _ in range(max_new_tokens):
-            hidden, past = self.model(Tensor(fresh), Tensor(mask), Tensor(positions.astype(tokens.dtype)), past)
+            if past is not None and positions.max() == self.cached_until:
+                fresh, positions, past = tokens, np.maximum(mask.cumsum(1) - 1, 0), None
+            hidden, past = self.body(Tensor(fresh), Tensor(mask), Tensor(positions.astype(tokens.dtype)), past)
             logits = self.gather_vocab(self.head(hidden[:, -1:]))[:, 0, : self.vocab].asnumpy()
             chosen = np.where(running, logits.argmax(-1), filler).astype(tokens.dtype)
             running &= ~np.isin(chosen, ends)
@@ -124,28 +168,3 @@ class CausalLM(nn.Cell):
             raise UserError("generate: a prompt ends in padding; pad prompts on the left")
         if tokens.min() < 0 or tokens.max() >= self.vocab:
             raise UserError(f"generate: the prompt holds a token outside the vocabulary of {self.vocab}")
-
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Writes a Hugging Face directory: the tensors in the dtypes and files they were loaded from, and side files.
-
-        Weights that were not changed are written bit for bit as they were; changed ones are rounded to nearest even.
-
-        Raises:
-            UserError: the model is cut over ranks, the target exists, or a value does not fit the stored dtype.
-        """
-        if self.origin is None:
-            raise UserError(f"{directory}: this model was not loaded from a directory, so its format is unknown")
-        if self.mesh.layout.tp > 1:
-            raise UserError(
-                f"{directory}: each rank of tp={self.mesh.layout.tp} holds a piece only; "
-                "save a sharded checkpoint and run `msmigrate weights export` on it"
-            )
-        values = {parameter.name: parameter.asnumpy() for parameter in self.get_parameters()}
-        pieces = {name: shard.parameter.shape for name, shard in self.shards.items()}
-        write_directory(Path(directory), self.origin, {name: values[name][: pieces[name][0]] for name in values})
-
-    def check_parameters(self) -> None:
-        """Asserts that the cells hold exactly the parameters, in exactly the shapes, that the family's facts name."""
-        built = {parameter.name: tuple(parameter.shape) for parameter in self.get_parameters()}
-        named = {name: shard.shape for name, shard in self.shards.items()}
-        assert built == named, f"cells and family facts differ in {sorted(set(built.items()) ^ set(named.items()))}"

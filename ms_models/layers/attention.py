@@ -12,25 +12,29 @@ LOWEST = float(np.finfo(np.float32).min)  # finite: a row with nothing to see be
 multiply, multiply_transposed = ops.BatchMatMul(), ops.BatchMatMul(transpose_b=True)
 
 
-def causal_bias(queries: int, keys: int, attention_mask: Tensor | None) -> Tensor:
+def causal_bias(
+    queries: int, keys: int, attention_mask: Tensor | None, positions: Tensor | None = None
+) -> Tensor:
     """What is added to attention scores: 0 where a query may look, the lowest fp32 elsewhere.
 
     Args:
         queries: number of query positions, the last ones of the keys.
         keys: number of key positions.
         attention_mask: `[B, keys]`, nonzero for tokens, 0 for padding on either side; None keeps all.
+        positions: `[queries]`, where the queries are among the keys; None for the last ones.
 
     Returns:
         `[B, 1, queries, keys]` fp32; B is 1 without a mask.
     """
-    position = ops.arange(keys)
-    allowed = (position <= position[keys - queries :].expand_dims(-1)).expand_dims(0)
+    places = ops.arange(keys)
+    positions = places[keys - queries :] if positions is None else positions
+    allowed = (places <= positions.expand_dims(-1)).expand_dims(0)
     if attention_mask is not None:
         allowed = ops.logical_and(allowed, (attention_mask != 0).expand_dims(1))
     return ops.where(allowed, 0.0, LOWEST).astype(ms.float32).expand_dims(1)
 
 
-def within_window(bias: Tensor, window: int) -> Tensor:
+def within_window(bias: Tensor, window: int, positions: Tensor | None = None) -> Tensor:
     """A causal bias under which a query sees itself and the `window - 1` positions before it.
 
     Positions are counted along the sequence, padding included, as transformers counts them.
@@ -38,10 +42,12 @@ def within_window(bias: Tensor, window: int) -> Tensor:
     Args:
         bias: `[B, 1, queries, keys]`, see `causal_bias`.
         window: at least 1.
+        positions: see `causal_bias`.
     """
     queries, keys = bias.shape[-2], bias.shape[-1]
-    position = ops.arange(keys)
-    near = position > position[keys - queries :].expand_dims(-1) - window
+    places = ops.arange(keys)
+    positions = places[keys - queries :] if positions is None else positions
+    near = places > positions.expand_dims(-1) - window
     return ops.where(near, bias, LOWEST)
 
 

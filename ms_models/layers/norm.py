@@ -16,33 +16,31 @@ def unit_mean_square(x: Tensor, eps: float) -> Tensor:
 
 
 class RMSNorm(nn.Cell):
-    """`weight * x / sqrt(mean(x**2) + eps)` over the last axis (Zhang and Sennrich 2019), computed in fp32."""
+    """`weight * x / sqrt(mean(x**2) + eps)` over the last axis (Zhang and Sennrich 2019), computed in fp32.
 
-    def __init__(self, width: int, eps: float) -> None:
+    Args:
+        width: of the last axis.
+        eps: added to the mean square.
+        shared_by: ranks that hold the weight and see different parts (of the sequence, or heads): its gradient is
+            summed over them. None where every rank sees the same.
+    """
+
+    def __init__(self, width: int, eps: float, shared_by: Group | None = None) -> None:
         super().__init__()
         self.weight = Parameter(ops.ones((width,), ms.float32), name="weight")
         self.eps = eps
+        self.enter = CopyToGroup(shared_by) if shared_by is not None and shared_by.size > 1 else None
+
+    def scale(self) -> Tensor:
+        """The weight `[width]`."""
+        return self.weight if self.enter is None else self.enter(self.weight)
 
     def construct(self, x: Tensor) -> Tensor:
-        return self.weight * unit_mean_square(x, self.eps).astype(x.dtype)
+        return self.scale() * unit_mean_square(x, self.eps).astype(x.dtype)
 
 
 class OffsetRMSNorm(RMSNorm):
     """`(1 + weight) * x / sqrt(mean(x**2) + eps)`: the weight is stored as its distance from 1."""
 
     def construct(self, x: Tensor) -> Tensor:
-        return ((1.0 + self.weight) * unit_mean_square(x, self.eps)).astype(x.dtype)
-
-
-class HeadRMSNorm(RMSNorm):
-    """`RMSNorm` over the width of each head, with one weight for all heads.
-
-    Every rank holds the weight but sees its own heads only, so the gradient is summed over the group.
-    """
-
-    def __init__(self, head_dim: int, eps: float, group: Group) -> None:
-        super().__init__(head_dim, eps)
-        self.enter = CopyToGroup(group)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.enter(self.weight) * unit_mean_square(x, self.eps).astype(x.dtype)
+        return ((1.0 + self.scale()) * unit_mean_square(x, self.eps)).astype(x.dtype)

@@ -1,7 +1,8 @@
 """Linear layers cut over the ranks of a group. Weights are `[out, in]`, as in PyTorch.
 
-Where a replicated tensor enters column-parallel layers it must pass `CopyToGroup` once, so that several layers that
-read the same tensor (q, k and v) share one all-reduce in the backward pass.
+Where a tensor that every rank has enters column-parallel layers it must pass `CopyToGroup` once (`GatherForSharded`
+where each rank has a part of the sequence), so that several layers that read the same tensor (q, k and v) share one
+collective in the backward pass.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn, ops
 
-from ms_models.parallel.collectives import ReduceFromGroup
+from ms_models.parallel.collectives import CopyToGroup, ReduceFromGroup
 from ms_models.parallel.mesh import Group
 
 
@@ -23,6 +24,24 @@ class Linear(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.dense(x, self.weight, self.bias)
+
+
+class SharedLinear(Linear):
+    """A linear layer that several ranks hold whole, each of which sees something else: gradients are summed.
+
+    Args:
+        inputs: width of the input.
+        outputs: width of the output.
+        group: the ranks that hold it.
+    """
+
+    def __init__(self, inputs: int, outputs: int, group: Group, *, bias: bool = False) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.enter = CopyToGroup(group)
+
+    def construct(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.enter(self.bias)
+        return ops.dense(x, self.enter(self.weight), bias)
 
 
 class ColumnParallelLinear(Linear):
@@ -44,13 +63,28 @@ class RowParallelLinear(Linear):
     Args:
         inputs: full input width, divisible by the group.
         outputs: full output width.
+        group: the ranks the inputs are cut over.
+        leave: how partial results become the sum: on every rank where not given, or each rank's part of it.
+        shared_bias: whether each rank adds the bias to another part, so that its gradient has to be summed.
     """
 
-    def __init__(self, inputs: int, outputs: int, group: Group, *, bias: bool = False) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        group: Group,
+        *,
+        bias: bool = False,
+        leave: nn.Cell | None = None,
+        shared_bias: bool = False,
+    ) -> None:
         assert inputs % group.size == 0, f"{inputs} inputs over {group.size} ranks"
         super().__init__(inputs // group.size, outputs, bias=bias)
-        self.reduce = ReduceFromGroup(group)
+        self.leave = leave or ReduceFromGroup(group)
+        self.enter_bias = CopyToGroup(group) if bias and shared_bias else None
 
     def construct(self, x: Tensor) -> Tensor:
-        y = self.reduce(ops.dense(x, self.weight))
-        return y if self.bias is None else y + self.bias
+        y = self.leave(ops.dense(x, self.weight))
+        if self.bias is None:
+            return y
+        return y + (self.bias if self.enter_bias is None else self.enter_bias(self.bias))

@@ -11,6 +11,7 @@ from mindspore.communication import GlobalComm, create_group, get_group_size, ge
 from mappings.errors import UserError
 from mappings.layout import AXES, ParallelLayout
 
+GROUPS = (*AXES, "ep", "edp")
 _created: dict[str, tuple[int, ...]] = {}  # MindSpore's group names are global to the process, so is this record
 
 
@@ -43,6 +44,7 @@ class Mesh:
         self.rank = rank
         self.coordinates = layout.coordinates(rank)
         """Position on each of the axes tp, cp, dp, pp."""
+        self._is_open = False
 
     @classmethod
     def single(cls) -> Mesh:
@@ -74,11 +76,50 @@ class Mesh:
         return mesh
 
     def group(self, *axes: str) -> Group:
-        """The ranks that differ from this one only along `axes` (any of tp, cp, dp, pp)."""
-        unknown = set(axes) - set(AXES)
+        """The ranks that differ from this one only along `axes`, any of tp, cp, dp, pp, ep and edp.
+
+        `ep` and `edp` are the parts of dp: ranks with other experts, and replicas of the same experts.
+        """
+        unknown = set(axes) - set(GROUPS)
         assert axes and not unknown, f"no such axes: {sorted(unknown)}"
         ranks = tuple(self.layout.group(self.rank, *axes))
         return Group(self._name(axes, ranks), ranks, ranks.index(self.rank))
+
+    def block(self, axis: str, size: int) -> Group:
+        """Consecutive ranks of the group along an axis, of which this one is one of `size`."""
+        group = self.group(axis)
+        first = group.index // size * size
+        return self._of(axis, group.ranks[first : first + size])
+
+    def pair(self, stage: int) -> Group:
+        """This rank and its neighbour, of the pipeline stages `stage` and the next one; the first follows the last."""
+        group = self.group("pp")
+        stages = sorted({stage, (stage + 1) % group.size})
+        assert group.index in stages, f"stage {group.index} is not at either end of {stages}"
+        return self._of("pp", tuple(group.ranks[one] for one in stages))
+
+    def ends(self) -> Group:
+        """This rank and the one beside it in the other of the first and the last pipeline stage."""
+        return self.pair(self.layout.pp - 1)
+
+    def _of(self, axis: str, ranks: tuple[int, ...]) -> Group:
+        whole = self.group(axis)
+        if ranks == whole.ranks:
+            return whole
+        name = f"{self._prefix()}_{axis}_{'_'.join(map(str, ranks))}" if len(ranks) > 1 else None
+        return self._opened(Group(name, ranks, ranks.index(self.rank)))
+
+    def _opened(self, group: Group) -> Group:
+        """Creates a group that is not there yet, which is collective among its members."""
+        if self._is_open and group.name is not None and group.name not in _created:
+            if group.name != GlobalComm.WORLD_COMM_GROUP:
+                create_group(group.name, list(group.ranks))
+            _created[group.name] = group.ranks
+        return group
+
+    def _prefix(self) -> str:
+        # The divisions of dp are groups of their own, too, hence ep is part of the name.
+        return "msmigrate_" + "".join(f"{axis}{getattr(self.layout, axis)}" for axis in (*AXES, "ep"))
 
     def _name(self, axes: tuple[str, ...], ranks: tuple[int, ...]) -> str | None:
         if len(ranks) == 1:
@@ -86,16 +127,19 @@ class Mesh:
         if len(ranks) == self.layout.world_size:
             return GlobalComm.WORLD_COMM_GROUP
         # Groups along given axes partition the world, so the first member tells them apart within a layout.
-        sizes = "".join(f"{axis}{getattr(self.layout, axis)}" for axis in AXES)
-        return f"msmigrate_{sizes}_{''.join(axis for axis in AXES if axis in axes)}_{ranks[0]}"
+        return f"{self._prefix()}_{''.join(axis for axis in GROUPS if axis in axes)}_{ranks[0]}"
 
     def _create_groups(self) -> None:
         # Eagerly and in one order on every rank: creation is collective among the members.
+        self._is_open = True
         active = [axis for axis in AXES if getattr(self.layout, axis) > 1]
         for count in range(1, len(active)):
             for axes in itertools.combinations(active, count):
-                group = self.group(*axes)
-                assert group.name is not None
-                if group.name not in _created:
-                    create_group(group.name, list(group.ranks))
-                    _created[group.name] = group.ranks
+                self._opened(self.group(*axes))
+        if self.layout.ep > 1:
+            for axes in (("ep",), ("edp",), ("edp", "cp")):
+                self._opened(self.group(*axes))
+        stage, stages = self.coordinates["pp"], self.layout.pp
+        for first in range(stages if stages > 1 else 0):
+            if stage in (first, (first + 1) % stages):
+                self.pair(first)

@@ -26,36 +26,43 @@ class VocabParallelEmbedding(nn.Cell):
         group: the ranks the vocabulary is cut over.
         padding_id: token whose lookups give its row no gradient, as in transformers where a pad token is set.
         scale: what every looked-up row is multiplied by; None for nothing.
+        leave: how the ranks' rows become their sum: on every rank where not given, or each rank's part of it.
     """
 
     def __init__(
-        self, rows: int, width: int, group: Group, padding_id: int | None = None, scale: float | None = None
+        self,
+        rows: int,
+        width: int,
+        group: Group,
+        padding_id: int | None = None,
+        scale: float | None = None,
+        leave: nn.Cell | None = None,
     ) -> None:
         super().__init__()
         self.weight = Parameter(ops.zeros((rows, width), ms.float32), name="weight")
         self.whole = group.size == 1
         self.rows = rows
         self.start = group.index * rows
-        self.reduce = ReduceFromGroup(group)
+        self.reduce = leave or ReduceFromGroup(group)
         self.padding_id = padding_id
         self.scale = scale
 
     def construct(self, ids: Tensor) -> Tensor:
         rows = self.look_up(ids)
-        if self.scale is not None:
-            rows = rows * self.scale
-        if self.padding_id is None:
-            return rows
-        return ops.where((ids != self.padding_id).expand_dims(-1), rows, ops.stop_gradient(rows))
+        if self.padding_id is not None:
+            rows = ops.where((ids != self.padding_id).expand_dims(-1), rows, ops.stop_gradient(rows))
+        if not self.whole:
+            rows = self.reduce(rows)
+        return rows if self.scale is None else rows * self.scale
 
     def look_up(self, ids: Tensor) -> Tensor:
-        """Rows `[..., width]` of the tokens `ids` `[...]`."""
+        """Rows `[..., width]` of the tokens `ids` `[...]` that this rank holds, zeros for the others."""
         if self.whole:
             return ops.gather(self.weight, ids, 0)
         local = ids - self.start
         held = ops.logical_and(local >= 0, local < self.rows)
         rows = ops.gather(self.weight, ops.where(held, local, 0), 0)
-        return self.reduce(rows * held.astype(rows.dtype).expand_dims(-1))
+        return rows * held.astype(rows.dtype).expand_dims(-1)
 
 
 class VocabParallelCrossEntropy(nn.Cell):

@@ -15,8 +15,8 @@ from mappings.families import Family, family_for_config
 from mappings.formats.hf_directory import read_config, read_tensors
 from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.manifest import Manifest, hash_file
+from mappings.holdings import check_trainable
 from mappings.layout import ParallelLayout
-from mappings.shards import rank_shards
 from ms_models.data.loader import TrainingLoader
 from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.data.tokenization import FILE as TOKENIZER
@@ -50,7 +50,7 @@ def check_model(config: RunConfig) -> Model:
     directory = Path(config.model.path)
     raw = read_config(directory)
     family = family_for_config(raw, str(directory / "config.json"))
-    rank_shards(family, raw, config.layout, 0)
+    check_trainable(family, raw, config.layout)
     if (directory / MANIFEST).is_file():
         manifest = Manifest.read(directory)
         if manifest.layout.tp != config.layout.tp:

@@ -53,7 +53,7 @@ class Trainer:
         self._replicas = mesh.group("dp", "cp")
         compiled: Callable[[Any], Any] = ms.jit if jit else _as_it_is
         parameters = model.trainable_params()
-        self.gradients = GradientBuffers(parameters, model.shards, mesh, compiled)
+        self.gradients = GradientBuffers(parameters, model.held, mesh, compiled)
         self.optimizer = AdamW(parameters, self.gradients.accumulators, config, compiled)
         self._accumulate = compiled(self._make_accumulate())
         self._evaluate = compiled(self._make_evaluate())

@@ -14,8 +14,10 @@ import torch
 from mindspore import nn, ops
 from tiny_models import CONFIGS, Answer, Case, gradient_errors, load, logits_error, make_case, relative, run
 
+from ms_models.families import decoder
 from ms_models.families.causal_lm import CausalLM
 from ms_models.families.llama import model as llama_model
+from ms_models.layers import core
 from ms_models.layers.norm import RMSNorm
 from ms_models.layers.rotary import Rotary
 
@@ -73,7 +75,7 @@ def test_parameters_are_named_and_shaped_as_in_transformers(case: Case) -> None:
     model = load(case)
     expected = {name: tuple(p.shape) for name, p in case.reference.named_parameters()}
     assert {p.name: p.shape for p in model.get_parameters()} == expected
-    assert set(model.shards) == set(expected)
+    assert set(model.held) == set(expected)
 
 
 def test_position_ids_are_used(case: Case) -> None:
@@ -144,17 +146,17 @@ def interleaved(x: Any, cos: Any, sin: Any) -> Any:
     return ops.stack((first * cos - second * sin, second * cos + first * sin), -1).reshape(x.shape)
 
 
-def wrong_group_order(q: Any, k: Any, v: Any, bias: Any) -> Any:
+def wrong_group_order(q: Any, k: Any, v: Any, bias: Any, scale: Any, cap: Any) -> Any:
     """Key head j serves the query heads j, j + K, ... instead of consecutive ones."""
     batch, length, heads, width = q.shape
     groups = k.shape[2]
     q = q.reshape(batch, length, heads // groups, groups, width).swapaxes(2, 3).reshape(q.shape)
-    y = right_attention(q, k, v, bias).reshape(batch, length, groups, heads // groups, width)
+    y = right_attention(q, k, v, bias, scale, cap).reshape(batch, length, groups, heads // groups, width)
     return y.swapaxes(2, 3).reshape(batch, length, heads * width)
 
 
-right_attention = llama_model.grouped_attention
-right_bias = llama_model.causal_bias
+right_attention = core.grouped_attention
+right_bias = decoder.causal_bias
 
 
 def mask_off_by_one(queries: int, keys: int, mask: Any) -> Any:
@@ -173,17 +175,17 @@ def plant_rope_interleaved(patch: pytest.MonkeyPatch, case: Case) -> CausalLM:
 
 
 def plant_group_order(patch: pytest.MonkeyPatch, case: Case) -> CausalLM:
-    patch.setattr(llama_model, "grouped_attention", wrong_group_order)
+    patch.setattr(core, "grouped_attention", wrong_group_order)
     return load(case)
 
 
 def plant_mask_off_by_one(patch: pytest.MonkeyPatch, case: Case) -> CausalLM:
-    patch.setattr(llama_model, "causal_bias", mask_off_by_one)
+    patch.setattr(decoder, "causal_bias", mask_off_by_one)
     return load(case)
 
 
 def plant_padding_ignored(patch: pytest.MonkeyPatch, case: Case) -> CausalLM:
-    patch.setattr(llama_model, "causal_bias", padding_ignored)
+    patch.setattr(decoder, "causal_bias", padding_ignored)
     return load(case)
 
 
@@ -206,7 +208,7 @@ def plant_epsilon(patch: pytest.MonkeyPatch, case: Case) -> CausalLM:
 def plant_rope_unscaled(patch: pytest.MonkeyPatch, case: Case) -> CausalLM:
     model = load(case)
     rope = type(model.config.rope)(model.config.rope.theta)
-    model.model.rotary = Rotary(rope, model.config.head_dim)
+    model.body.rotary = Rotary(rope, model.config.head_dim)
     return model
 
 
@@ -240,7 +242,7 @@ def test_faults_in_the_gradient_only_are_seen(biased: Case) -> None:
 
 def test_a_pad_token_that_learns_is_seen(untied: Case) -> None:
     model = load(untied)
-    model.model.embed_tokens.padding_id = None
+    model.body.embed_tokens.padding_id = None
     errors = gradient_errors(run(model, untied, jit=False), untied)
     wrong = {name for name, error in errors.items() if error > GRADIENT}
     assert wrong == {"model.embed_tokens.weight"}  # the logits do not show it
@@ -249,8 +251,8 @@ def test_a_pad_token_that_learns_is_seen(untied: Case) -> None:
 @pytest.mark.parametrize("window", [3, 5, None])
 def test_a_wrong_window_is_seen(window: int | None, windowed: Case) -> None:
     model = load(windowed)
-    assert model.model.windows == (4,)
-    model.model.windows = (window,)
+    assert model.body.windows == (4,)
+    model.body.windows = (window,)
     answer = run(model, windowed, jit=False)
     assert logits_error(answer, windowed) > FAULT * LOGITS
     assert max(gradient_errors(answer, windowed).values()) > FAULT * GRADIENT
@@ -259,14 +261,14 @@ def test_a_wrong_window_is_seen(window: int | None, windowed: Case) -> None:
 @pytest.mark.parametrize("kind", ["q_norm", "k_norm"])
 def test_a_norm_of_heads_that_is_left_out_is_seen(kind: str, normed: Case) -> None:
     model = load(normed)
-    setattr(model.model.layers[1].self_attn, kind, nn.Identity())
+    setattr(model.body.layers[1].self_attn, kind, nn.Identity())
     found = model(ms.Tensor(normed.input_ids), ms.Tensor(normed.attention_mask)).asnumpy()
     tokens = normed.attention_mask == 1
     assert relative(found[tokens], normed.logits[tokens]) > FAULT * LOGITS
 
 
 def forget_scores_cap(model: CausalLM) -> None:
-    model.model.layers[1].self_attn.cap = None
+    model.body.layers[1].self_attn.core.cap = None
 
 
 def forget_logits_cap(model: CausalLM) -> None:
@@ -274,11 +276,11 @@ def forget_logits_cap(model: CausalLM) -> None:
 
 
 def forget_embedding_scale(model: CausalLM) -> None:
-    model.model.embed_tokens.scale = None
+    model.body.embed_tokens.scale = None
 
 
 def shift_windows(model: CausalLM) -> None:
-    model.model.window_of_layer = (1, 0, 1)
+    model.body.window_of_layer = (1, 0, 1)
 
 
 GEMMA_FAULTS = [forget_scores_cap, forget_logits_cap, forget_embedding_scale, shift_windows]
@@ -287,7 +289,7 @@ GEMMA_FAULTS = [forget_scores_cap, forget_logits_cap, forget_embedding_scale, sh
 @pytest.mark.parametrize("plant", GEMMA_FAULTS, ids=lambda plant: plant.__name__)
 def test_what_only_gemma_has_is_seen_when_wrong(plant: Callable[[CausalLM], None], capped: Case) -> None:
     model = load(capped)
-    assert model.model.window_of_layer == (0, 1, 0)
+    assert model.body.window_of_layer == (0, 1, 0)
     plant(model)
     answer = run(model, capped, jit=False)
     assert logits_error(answer, capped) > FAULT * LOGITS

@@ -18,8 +18,9 @@ import numpy as np
 from harness import report
 from mindspore import Tensor, ops
 
+from mappings.cutting import cut
+from mappings.holdings import Held
 from mappings.layout import ParallelLayout
-from mappings.shards import Shard
 from ms_models import AutoModelForCausalLM
 from ms_models.families.causal_lm import CausalLM
 from ms_models.parallel.collectives import (
@@ -74,16 +75,6 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(found.astype(np.float64) - expected) / np.linalg.norm(expected.astype(np.float64)))
 
 
-def piece(whole: np.ndarray, shard: Shard) -> np.ndarray:
-    """This rank's part of a whole gradient, padding included."""
-    if shard.parameter.cut is None:
-        return whole
-    cut = np.take(whole, range(shard.start, shard.stop), shard.parameter.cut)
-    width = [(0, 0)] * whole.ndim
-    width[shard.parameter.cut] = (0, shard.padding)
-    return np.pad(cut, width)
-
-
 class Reference:
     """One process on the whole batch."""
 
@@ -99,8 +90,11 @@ class Reference:
         self.logits = self.model(Tensor(self.batch["ids"]), Tensor(self.batch["mask"])).asnumpy()
         self.tokens = self.model.generate(Tensor(self.batch["ids"][2:]), 6).asnumpy()
 
-    def compare_gradients(self, gradients: dict[str, np.ndarray], shards: dict[str, Shard]) -> dict[str, Any]:
-        errors = {name: relative(value, piece(self.gradients[name], shards[name])) for name, value in gradients.items()}
+    def compare_gradients(self, gradients: dict[str, np.ndarray], held: dict[str, Held]) -> dict[str, Any]:
+        errors = {}
+        for name, value in gradients.items():
+            expected = cut(self.gradients[name], held[name].whole, held[name].arrangement)
+            errors[name] = relative(value, expected)
         worst = max(errors, key=lambda name: errors[name])
         return {"gradient": errors[worst], "worst": worst, "parameters": len(errors)}
 
@@ -116,7 +110,7 @@ def tensor_parallel(reference: Reference, mesh: Mesh, *, jit: bool) -> dict[str,
         "logits": relative(logits, reference.logits) if logits.shape == reference.logits.shape else str(logits.shape),
         "loss": abs(float(total.asnumpy()) / reference.loss - 1),
         "count": float(valid.asnumpy()) - reference.count,
-        **reference.compare_gradients(arrays, model.shards),
+        **reference.compare_gradients(arrays, model.held),
     }
 
 
@@ -133,7 +127,7 @@ def data_parallel(reference: Reference, mesh: Mesh, *, jit: bool, local_count: b
         "loss": abs(float(all_reduce(total, group).asnumpy()) / reference.loss - 1),
         "count": float(all_reduce(valid, group).asnumpy()) - reference.count,
         "local count": float(here.asnumpy()),
-        **reference.compare_gradients(arrays, model.shards),
+        **reference.compare_gradients(arrays, model.held),
     }
 
 

@@ -19,10 +19,11 @@ import numpy as np
 import psutil
 import pytest
 
+from mappings.cutting import fill
 from mappings.errors import UserError
 from mappings.families import family_for_config
+from mappings.holdings import Holdings
 from mappings.layout import ParallelLayout
-from mappings.shards import rank_shards
 from migrate.weights.command import reshard
 from ms_models.train import launch as launching
 from ms_models.train import status
@@ -101,17 +102,11 @@ def whole_weights(checkpoint: Path, layout: ParallelLayout) -> dict[str, np.ndar
     result: dict[str, np.ndarray] = {}
     for rank in range(layout.tp):
         held = read_tensors(checkpoint / f"model-rank{rank:05d}.safetensors")
-        for piece in rank_shards(family, LLAMA, layout, rank):
-            name, cut = piece.parameter.name, piece.parameter.cut
-            whole = result.setdefault(name, np.full(piece.parameter.shape, np.nan, np.float32))
-            if cut is None:
+        for name, one in Holdings(family, LLAMA, layout, rank).tensors.items():
+            whole = result.setdefault(name, np.full(one.whole.shape, np.nan, np.float32))
+            if len(one.copies) > 1:
                 assert rank == 0 or np.array_equal(whole, held[name]), f"{name}: replicas differ"
-                whole[...] = held[name]
-            else:
-                index = (slice(None),) * cut
-                whole[(*index, slice(piece.start, piece.stop))] = held[name][
-                    (*index, slice(0, piece.stop - piece.start))
-                ]
+            fill(whole, one.whole, held[name], one.arrangement)
     return result
 
 

@@ -58,24 +58,26 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
     import mindspore as ms
     from mindspore import ops
 
+    from ms_models.families import decoder
     from ms_models.families.causal_lm import CausalLM
     from ms_models.families.llama import model as llama
+    from ms_models.layers import core
     from ms_models.layers.norm import RMSNorm
     from ms_models.parallel.linear import ColumnParallelLinear
     from ms_models.parallel.vocabulary import VocabParallelEmbedding
 
-    rotate, attention, bias = llama.rotate, llama.grouped_attention, llama.causal_bias
+    rotate, bias, attention = llama.rotate, decoder.causal_bias, core.grouped_attention
     norm, loss, head = RMSNorm.construct, CausalLM.loss, llama.LlamaForCausalLM.head
 
     def interleaved(x: Any, cos: Any, sin: Any) -> Any:
         even, odd = x[..., 0::2], x[..., 1::2]
         return ops.stack((even * cos - odd * sin, odd * cos + even * sin), -1).reshape(x.shape)
 
-    def half_softmax(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    def half_softmax(q: Any, k: Any, v: Any, mask: Any, *rest: Any) -> Any:
         with patched(
             ops, "softmax", lambda x, axis: softmax(ops.maximum(x, -6e4).astype(ms.float16), axis).astype(ms.float32)
         ):
-            return attention(q, k, v, mask)
+            return attention(q, k, v, mask, *rest)
 
     def about_the_mean(self: Any, x: Any) -> Any:
         centred = x - x.mean(axis=-1, keep_dims=True)
@@ -85,7 +87,7 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
         with patched(self, "eps", 1e-5):
             return norm(self, x)
 
-    def off_by_one(queries: int, keys: int, mask: Any) -> Any:
+    def off_by_one(queries: int, keys: int, mask: Any, positions: Any = None) -> Any:
         position = ops.arange(keys)
         allowed = (position < position[keys - queries :].expand_dims(-1)).expand_dims(0)
         allowed = ops.logical_and(allowed, (mask != 0).expand_dims(1))
@@ -110,7 +112,7 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
         return x * 1.0 if self.weight.name == "model.norm.weight" else norm(self, x)
 
     def detached_head(self: Any, x: Any) -> Any:
-        return ops.matmul(x, ops.stop_gradient(self.model.embed_tokens.weight).T)
+        return ops.matmul(x, ops.stop_gradient(self.body.embed_tokens.weight).T)
 
     softmax = ops.softmax
     on = llama
@@ -119,19 +121,19 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
         "rope_interleaved": (on, "rotate", interleaved),
         "rope_backwards": (on, "rotate", lambda x, cos, sin: rotate(x, cos, -sin)),
         "gqa_order": (
-            on,
+            core,
             "grouped_attention",
-            lambda q, k, v, m: attention(q, ops.flip(k, (2,)), ops.flip(v, (2,)), m),
+            lambda q, k, v, m, *rest: attention(q, ops.flip(k, (2,)), ops.flip(v, (2,)), m, *rest),
         ),
         "scale_missing_root": (
-            on,
+            core,
             "grouped_attention",
-            lambda q, k, v, m: attention(q * q.shape[-1] ** -0.5, k, v, m),
+            lambda q, k, v, m, *rest: attention(q * q.shape[-1] ** -0.5, k, v, m, *rest),
         ),
-        "mask_polarity": (on, "causal_bias", lambda q, k, m: bias(q, k, 1 - m)),
-        "mask_off_by_one": (on, "causal_bias", off_by_one),
-        "padding_not_masked": (on, "causal_bias", lambda q, k, m: bias(q, k, None)),
-        "half_softmax": (on, "grouped_attention", half_softmax),
+        "mask_polarity": (decoder, "causal_bias", lambda q, k, m, p=None: bias(q, k, 1 - m)),
+        "mask_off_by_one": (decoder, "causal_bias", off_by_one),
+        "padding_not_masked": (decoder, "causal_bias", lambda q, k, m, p=None: bias(q, k, None)),
+        "half_softmax": (core, "grouped_attention", half_softmax),
         "gelu_for_silu": (on.LlamaMLP, "construct", mlp(lambda gate, up: ops.gelu(gate) * up)),
         "gate_and_up_swapped": (on.LlamaMLP, "construct", mlp(lambda gate, up: gate * ops.silu(up))),
         "eps": (RMSNorm, "construct", larger_eps),
@@ -143,15 +145,19 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
         "labels_not_shifted": (CausalLM, "loss", not_shifted),
         "padding_counted": (CausalLM, "loss", all_counted),
         "value_detached": (
-            on,
+            core,
             "grouped_attention",
-            lambda q, k, v, m: attention(q, k, ops.stop_gradient(v), m),
+            lambda q, k, v, m, *rest: attention(q, k, ops.stop_gradient(v), m, *rest),
         ),
         "tied_head_not_trained": (on.LlamaForCausalLM, "head", detached_head),
         "pad_row_trained": (VocabParallelEmbedding, "construct", VocabParallelEmbedding.look_up),
-        "rope_shifted": (on.Rotary, "construct", _shifted(on.Rotary.construct)),
-        "finite_mask": (on, "causal_bias", lambda q, k, m: ops.maximum(bias(q, k, m), -1e9)),
-        "scale_after_matmul": (on, "grouped_attention", lambda q, k, v, m: attention(q * 0.25, k * 4.0, v, m)),
+        "rope_shifted": (decoder.Rotary, "construct", _shifted(decoder.Rotary.construct)),
+        "finite_mask": (decoder, "causal_bias", lambda q, k, m, p=None: ops.maximum(bias(q, k, m), -1e9)),
+        "scale_after_matmul": (
+            core,
+            "grouped_attention",
+            lambda q, k, v, m, *rest: attention(q * 0.25, k * 4.0, v, m, *rest),
+        ),
     }
 
 

@@ -11,24 +11,21 @@ from typing import Any
 from mindspore import Tensor, nn, ops
 
 from mappings.families import Family
+from ms_models.families.causal_lm import CausalLM
+from ms_models.families.decoder import Decoder
 from ms_models.families.gemma2.config import Gemma2Config
 from ms_models.families.gemma2.sharding import Gemma2Sharding
-from ms_models.families.llama.model import LlamaAttention, LlamaForCausalLM, LlamaMLP, LlamaModel
-from ms_models.layers.attention import grouped_attention, soft_cap
-from ms_models.layers.norm import OffsetRMSNorm
-from ms_models.parallel.mesh import Mesh
+from ms_models.families.llama.model import LlamaAttention, LlamaMLP
+from ms_models.families.sharding import Sharding
+from ms_models.layers.attention import soft_cap
+from ms_models.parallel.place import Place
 
 
 class Gemma2Attention(LlamaAttention):
     """Attention with a scale of its own and capped scores."""
 
-    def __init__(self, config: Gemma2Config, sharding: Gemma2Sharding) -> None:
-        super().__init__(config, sharding)
-        self.scale = config.attention_scale
-        self.cap = config.attention_cap
-
-    def attend(self, q_BSHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, bias: Tensor) -> Tensor:
-        return grouped_attention(q_BSHD, k_BTKD, v_BTKD, bias, self.scale, self.cap)
+    def make_core(self, config: Gemma2Config, sharding: Sharding) -> nn.Cell:
+        return sharding.core(config.attention_scale, config.attention_cap)
 
 
 class Gemma2MLP(LlamaMLP):
@@ -42,15 +39,17 @@ class Gemma2MLP(LlamaMLP):
 class Gemma2DecoderLayer(nn.Cell):
     """Attention and feed-forward, each between two norms and beside a residual connection."""
 
-    def __init__(self, config: Gemma2Config, sharding: Gemma2Sharding) -> None:
+    attention_class: type[Any] = Gemma2Attention
+
+    def __init__(self, config: Gemma2Config, sharding: Sharding, layer: int) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.rms_norm_eps
-        self.input_layernorm = OffsetRMSNorm(hidden, eps)
-        self.self_attn = Gemma2Attention(config, sharding)
-        self.post_attention_layernorm = OffsetRMSNorm(hidden, eps)
-        self.pre_feedforward_layernorm = OffsetRMSNorm(hidden, eps)
-        self.mlp = Gemma2MLP(config, sharding)
-        self.post_feedforward_layernorm = OffsetRMSNorm(hidden, eps)
+        self.input_layernorm = sharding.offset_norm(hidden, eps)
+        self.self_attn = self.attention_class(config, sharding, layer)
+        self.post_attention_layernorm = sharding.offset_norm(hidden, eps)
+        self.pre_feedforward_layernorm = sharding.offset_norm(hidden, eps)
+        self.mlp = Gemma2MLP(config, sharding, layer)
+        self.post_feedforward_layernorm = sharding.offset_norm(hidden, eps)
 
     def construct(
         self, x_BSM: Tensor, rotary: tuple[Tensor, Tensor], bias: Tensor, past: tuple[Tensor, Tensor] | None = None
@@ -61,24 +60,26 @@ class Gemma2DecoderLayer(nn.Cell):
         return x_BSM + self.post_feedforward_layernorm(y_BSM), present
 
 
-class Gemma2Model(LlamaModel):
+class Gemma2Model(Decoder):
     """Scaled embedding, decoder layers, final norm."""
 
     layer_class = Gemma2DecoderLayer
 
-    def __init__(self, config: Gemma2Config, sharding: Gemma2Sharding) -> None:
-        super().__init__(config, sharding)
-        self.norm = OffsetRMSNorm(config.hidden_size, config.rms_norm_eps)
+    def make_embedding(self, config: Gemma2Config, sharding: Sharding) -> nn.Cell:
+        return sharding.embedding(config.hidden_size, config.pad_token_id, scale=config.hidden_size**0.5)
+
+    def make_norm(self, config: Gemma2Config, sharding: Sharding) -> nn.Cell:
+        return sharding.offset_norm(config.hidden_size, config.rms_norm_eps)
 
 
-class Gemma2ForCausalLM(LlamaForCausalLM):
+class Gemma2ForCausalLM(CausalLM):
     """Gemma 2 with its output head, whose logits are capped; see `CausalLM` for what it offers."""
 
     sharding = Gemma2Sharding
     model_class = Gemma2Model
 
-    def __init__(self, config: Gemma2Config, raw: Mapping[str, Any], family: Family, mesh: Mesh) -> None:
-        super().__init__(config, raw, family, mesh)
+    def __init__(self, config: Gemma2Config, place: Place) -> None:
+        super().__init__(config, place)
         self.cap = config.logit_cap
 
     @staticmethod

@@ -1,5 +1,5 @@
 """How a Mistral is cut: as a Llama. A sliding window changes nothing in it."""
 
-from ms_models.families.llama.sharding import LlamaSharding as MistralSharding
+from ms_models.families.sharding import Sharding as MistralSharding
 
 __all__ = ["MistralSharding"]

@@ -11,13 +11,14 @@ from mappings.families import Family
 from ms_models.families.config import DecoderConfig, require_full_attention
 from ms_models.families.llama.model import LlamaAttention, LlamaDecoderLayer, LlamaForCausalLM, LlamaModel
 from ms_models.families.qwen3.sharding import Qwen3Sharding
+from ms_models.families.sharding import Sharding
 
 
 class Qwen3Attention(LlamaAttention):
     """Attention whose queries and keys are normalised head by head before they are rotated."""
 
-    def __init__(self, config: DecoderConfig, sharding: Qwen3Sharding) -> None:
-        super().__init__(config, sharding)
+    def __init__(self, config: DecoderConfig, sharding: Sharding, layer: int) -> None:
+        super().__init__(config, sharding, layer)
         self.q_norm = sharding.head_norm(config.head_dim, config.rms_norm_eps)
         self.k_norm = sharding.head_norm(config.head_dim, config.rms_norm_eps)
 

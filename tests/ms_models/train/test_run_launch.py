@@ -71,7 +71,7 @@ def other_tokenizer(run: Run) -> None:
 
 
 REFUSED: list[tuple[list[str], Callable[[Run], None] | None, str]] = [
-    (["layout.tp=4"], None, "tp=4 does not divide the 2 heads of model.layers.0.self_attn.k_proj.weight; tp=2 would"),
+    (["layout.tp=4"], None, "tp=4 does not divide the 38 rows of model.layers.0.mlp.gate_proj.weight; tp=2 would"),
     (["layout.pp=2"], None, "nothing else yet"),
     (["model.path=/none"], None, "/none: no such directory"),
     ([], edit_config("model_type", "lama"), "model_type 'lama' is not supported; the nearest known is 'llama'"),

@@ -10,9 +10,9 @@ import pytest
 import torch
 from mindspore import Parameter, Tensor, ops
 
+from mappings.arrangement import Arrangement
 from mappings.errors import UserError
-from mappings.families import Parameter as FamilyParameter
-from mappings.shards import Shard
+from mappings.holdings import Held
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.config import OptimizerConfig
 from ms_models.train.gradients import GradientBuffers, clip_factor
@@ -26,11 +26,9 @@ LRS = [0.01 * (step + 1) / STEPS for step in range(STEPS)]
 TOLERANCE = 1e-6
 
 
-def shards() -> dict[str, Shard]:
-    return {
-        name: Shard(FamilyParameter(name, shape, "ffn", None, 1, False, None), 0, 0, 0)
-        for name, shape in SHAPES.items()
-    }
+def held() -> dict[str, Held]:
+    wholes = {name: Arrangement.of(name, shape) for name, shape in SHAPES.items()}
+    return {name: Held(name, whole, whole, "ffn", False, (0,), True) for name, whole in wholes.items()}
 
 
 class Ours:
@@ -43,7 +41,7 @@ class Ours:
         ]
         self.parameters = [Parameter(Tensor(value), name=name) for name, value in self.start.items()]
         compiled: Any = ms.jit if jit else lambda function: function
-        self.buffers = GradientBuffers(self.parameters, shards(), Mesh.single(), compiled)
+        self.buffers = GradientBuffers(self.parameters, held(), Mesh.single(), compiled)
         self.optimizer = AdamW(self.parameters, self.buffers.accumulators, CONFIG, compiled)
 
     def step(self, number: int) -> float:

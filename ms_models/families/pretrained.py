@@ -1,0 +1,73 @@
+"""`Pretrained`: what every model of this package has, whatever it predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mindspore import nn
+
+from mappings.errors import UserError
+from mappings.families.family import HF
+from mappings.holdings import Held
+from ms_models.families.sharding import Sharding
+from ms_models.parallel.place import Place
+from ms_models.saving import Origin, write_directory
+
+
+class Pretrained(nn.Cell):
+    """A model in a place.
+
+    Attributes:
+        config: the typed settings.
+        place: this rank's part of the model.
+        mesh: where this process sits.
+        held: by parameter name, what this rank holds.
+        origin: where the weights came from; None before they are loaded.
+    """
+
+    spelling = HF
+    """How tensors are named and fused in memory: a spelling of the family."""
+    sharding: type[Sharding] = Sharding
+    """Makes the layers."""
+
+    def __init__(self, config: Any, place: Place) -> None:
+        super().__init__()
+        self.config = config
+        self.place = place
+        self.mesh = place.mesh
+        self.held: dict[str, Held] = place.held
+        self.origin: Origin | None = None
+
+    def rename_parameters(self, beginnings: Mapping[str, str]) -> None:
+        """Gives parameters their names in checkpoints: each of the beginnings is replaced, one after the other."""
+        for parameter in self.get_parameters():
+            for beginning, replacement in beginnings.items():
+                if parameter.name.startswith(beginning):
+                    parameter.name = replacement + parameter.name.removeprefix(beginning)
+
+    def check_parameters(self) -> None:
+        """Asserts that the cells hold exactly the parameters, in exactly the shapes, that the family's facts name."""
+        built = {parameter.name: tuple(parameter.shape) for parameter in self.get_parameters()}
+        named = {name: held.shape for name, held in self.held.items()}
+        assert built == named, f"cells and family facts differ in {sorted(set(built.items()) ^ set(named.items()))}"
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Writes a Hugging Face directory: the tensors in the dtypes and files they were loaded from, and side files.
+
+        Weights that were not changed are written bit for bit as they were; changed ones are rounded to nearest even.
+
+        Raises:
+            UserError: the model is cut over ranks, the target exists, or a value does not fit the stored dtype.
+        """
+        if self.origin is None:
+            raise UserError(f"{directory}: this model was not loaded from a directory, so its format is unknown")
+        layout = self.mesh.layout
+        if layout.world_size > layout.dp * layout.cp or layout.ep > 1:
+            raise UserError(
+                f"{directory}: each rank of {layout} holds a piece only; "
+                "save a sharded checkpoint and run `msmigrate weights export` on it"
+            )
+        values = {parameter.name: parameter.asnumpy() for parameter in self.get_parameters()}
+        write_directory(Path(directory), self.origin, self.origin.stored(values, self.held))

@@ -1,0 +1,87 @@
+"""`Place`: what one rank builds of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from mappings.errors import UserError
+from mappings.families import Family
+from mappings.families.family import HF
+from mappings.holdings import Held, Holdings
+from mappings.shards import chunks_of_stage, padded_rows
+from ms_models.parallel.mesh import Mesh
+
+CONTEXTS = ("ring", "ulysses")
+RECOMPUTE = ("none", "attention", "block", "full")
+
+
+@dataclass(frozen=True)
+class ParallelOptions:
+    """How ranks work together, where that leaves no trace in a checkpoint."""
+
+    sequence_parallel: bool = False
+    """Between the layers that tensor parallelism cuts, each tp rank has a part of the sequence."""
+    context: str = "ring"
+    """How attention crosses the context-parallel ranks: one of `CONTEXTS`."""
+    recompute: str = "none"
+    """What the backward pass computes again instead of keeping it: one of `RECOMPUTE`."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("context", CONTEXTS), ("recompute", RECOMPUTE)):
+            if getattr(self, name) not in known:
+                raise UserError(f"layout: {name} must be one of {', '.join(known)}, found {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank's part of a model."""
+
+    mesh: Mesh
+    family: Family
+    raw: Mapping[str, Any]
+    """`config.json`."""
+    options: ParallelOptions = ParallelOptions()
+    spelling: str = HF
+    """Of the tensors in memory."""
+    optional: Collection[str] = field(default_factory=frozenset)
+    """Groups of optional tensors that the model has."""
+
+    @cached_property
+    def held(self) -> dict[str, Held]:
+        """Every tensor of this rank by name.
+
+        Raises:
+            UserError: the layout does not fit the model.
+        """
+        mesh = self.mesh
+        return Holdings(self.family, self.raw, mesh.layout, mesh.rank, self.spelling, self.optional).tensors
+
+    @cached_property
+    def chunks(self) -> list[range]:
+        """Decoder layers of each chunk of this rank's pipeline stage."""
+        layers = self.family.dims(self.raw)["layers"]
+        return chunks_of_stage(layers, self.mesh.layout, self.mesh.coordinates["pp"])
+
+    @property
+    def layers(self) -> list[int]:
+        """Decoder layers of this rank, ascending."""
+        return [layer for chunk in self.chunks for layer in chunk]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the model begins here."""
+        return self.mesh.coordinates["pp"] == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the model ends here."""
+        return self.mesh.coordinates["pp"] == self.mesh.layout.pp - 1
+
+    @cached_property
+    def vocab_rows(self) -> int:
+        """Vocabulary rows of a tensor-parallel rank, padding included."""
+        rows = next(atom for atom in self.family.atoms(self.raw).values() if atom.padded)
+        return padded_rows(rows, self.mesh.layout) // self.mesh.layout.tp
