@@ -1,7 +1,12 @@
-"""8- and 4-bit floats mean what torch says, for every code, and blocks what transformers says."""
+"""8- and 4-bit floats mean what torch and ml_dtypes say, for every code, and blocks what transformers says.
+
+ml_dtypes is among the packages of `.[dev]`, but nothing else here needs it, so it is used where it is installed.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +21,28 @@ from migrate.weights.decoding.mxfp4 import Mxfp4
 from migrate.weights.decoding.tables import MINIFLOATS, scales, to_bf16, values
 from migrate.weights.tensors import Part
 
+REFERENCES = ["torch", *(["ml_dtypes"] if find_spec("ml_dtypes") else [])]
 EIGHT_BITS = {
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
-    "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
-    "F8_E8M0": torch.float8_e8m0fnu,
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
 }
+
+
+def wide(reference: str, codes: np.ndarray, kind: str) -> np.ndarray:
+    """Codes as fp32, as a reference understands them."""
+    if reference == "torch":
+        return torch.from_numpy(codes.copy()).view(getattr(torch, kind)).to(torch.float32).numpy()
+    return codes.view(getattr(import_module(reference), kind)).astype(np.float32)
+
+
+def in_bf16(reference: str, numbers: np.ndarray) -> np.ndarray:
+    """Numbers of fp32, rounded to BF16 by a reference."""
+    if reference == "torch":
+        return torch.from_numpy(numbers.copy()).to(torch.bfloat16).to(torch.float32).numpy()
+    return numbers.astype(import_module(reference).bfloat16).astype(np.float32)
 
 
 def same(ours: Any, theirs: Any) -> bool:
@@ -33,19 +53,22 @@ def same(ours: Any, theirs: Any) -> bool:
     )
 
 
+@pytest.mark.parametrize("reference", REFERENCES)
 @pytest.mark.parametrize("dtype", EIGHT_BITS)
-def test_every_code_of_eight_bits(dtype: str) -> None:
-    theirs = torch.arange(256, dtype=torch.uint8).view(EIGHT_BITS[dtype]).to(torch.float32).numpy()
-    assert same(values(dtype), theirs)
+def test_every_code_of_eight_bits(dtype: str, reference: str) -> None:
+    assert same(values(dtype), wide(reference, np.arange(256, dtype=np.uint8), EIGHT_BITS[dtype]))
 
 
 def test_every_code_of_four_bits() -> None:
     positive = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]  # OCP microscaling formats 1.0, table of E2M1
     assert same(values("F4"), np.array([*positive, *(-v for v in positive)], np.float32))
+    for reference in REFERENCES[1:]:  # torch has no arithmetic for them
+        assert same(values("F4"), wide(reference, np.arange(16, dtype=np.uint8), "float4_e2m1fn"))
     assert set(MINIFLOATS) | {"F8_E8M0"} == {*EIGHT_BITS, "F4"}
 
 
-def test_rounding_to_bf16_is_torch_s() -> None:
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_rounding_to_bf16_is_that_of_others(reference: str) -> None:
     generator = np.random.default_rng(0)
     bits = np.concatenate(
         [
@@ -56,7 +79,7 @@ def test_rounding_to_bf16_is_torch_s() -> None:
         ]
     )
     numbers = bits.view(np.float32)
-    theirs = torch.from_numpy(numbers.copy()).to(torch.bfloat16).to(torch.float32).numpy()
+    theirs = in_bf16(reference, numbers)
     ours = (to_bf16(numbers).astype(np.uint32) << 16).view(np.float32)
     assert same(ours, theirs)
 
@@ -135,18 +158,19 @@ def test_fp8_blocks_are_transformers_s(path: Path) -> None:
     assert same(decoder.rows(0, 256, read), theirs.float().numpy())
 
 
-def test_mxfp4_every_code_under_every_scale(path: Path) -> None:
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_mxfp4_every_code_under_every_scale(path: Path, reference: str) -> None:
     codes = torch.arange(256, dtype=torch.uint8).repeat(256, 1).reshape(256, 16, 16)
     exponents = torch.arange(256, dtype=torch.uint8)[:, None].expand(256, 16)
     decoder = Mxfp4(part(path, codes, "w_blocks", "U8", 0), part(path, exponents, "w_scales", "U8", 10**6))
     assert decoder.shape == (256, 512)
     found = np.concatenate([decoder.rows(0, 100, read), decoder.rows(100, 256, read)])
-    nibbles = torch.stack([codes & 15, codes >> 4], -1).reshape(256, 512).long()
-    table = torch.from_numpy(values("F4").copy()).double()
-    exact = table[nibbles] * torch.exp2(torch.arange(256).double() - 127)[:, None]
-    exact[255] = float("nan")
-    expected = exact.to(torch.bfloat16).float().numpy()
-    assert same((found.astype(np.uint32) << 16).view(np.float32), expected)
+    nibbles = torch.stack([codes & 15, codes >> 4], -1).reshape(256, 512).numpy()
+    scale = wide(reference, np.arange(256, dtype=np.uint8), "float8_e8m0fnu")
+    elements = values("F4")[nibbles] if reference == "torch" else wide(reference, nibbles, "float4_e2m1fn")
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact = (elements.astype(np.float64) * scale[:, None].astype(np.float64)).astype(np.float32)
+    assert same((found.astype(np.uint32) << 16).view(np.float32), in_bf16(reference, exact))
 
 
 def test_mxfp4_is_transformers_s(path: Path) -> None:
