@@ -34,6 +34,7 @@ class CausalLM(Pretrained):
     def __init__(self, config: Any, place: Place) -> None:
         super().__init__(config, place)
         sharding = self.sharding(place)
+        place.context.check_heads(sharding.local(config.num_attention_heads))
         self.vocab = config.vocab_size
         self.last_chunk = len(place.chunks) - 1
         self.is_first, self.is_last = place.is_first, place.is_last
@@ -71,6 +72,8 @@ class CausalLM(Pretrained):
 
     def loss(self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Cross-entropy summed over valid positions, and their number; both fp32 scalars, equal on all tp ranks.
+
+        Of a sequence that is divided over context-parallel ranks, which all pass it whole, those of this rank's part.
 
         Labels stand at the positions of the inputs and are shifted here; -100 is ignored. The caller divides by the
         number of valid positions of the whole global batch. Token ids outside the vocabulary make the loss NaN. For a
@@ -118,9 +121,9 @@ class CausalLM(Pretrained):
         return ops.where(known, losses.sum(), float("nan"))
 
     def targets(self, labels: Tensor) -> Tensor:
-        """The label of the next position, `[B, S]`; none at the last one."""
+        """The label of the next position, `[B, S]`, none at the last one; of a divided sequence this rank's part."""
         last = ops.full((labels.shape[0], 1), IGNORED, dtype=labels.dtype)
-        return ops.concat((labels[:, 1:], last), 1)
+        return self.body.own(ops.concat((labels[:, 1:], last), 1))
 
     def generate(self, input_ids: Tensor, max_new_tokens: int, attention_mask: Tensor | None = None) -> Tensor:
         """Continues each row with the likeliest token, again and again; keys and values are cached. Not for `ms.jit`.

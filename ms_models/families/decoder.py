@@ -38,6 +38,8 @@ class Decoder(nn.Cell):
         self.norm: Any = self.make_norm(config, sharding) if place.is_last else None
         self.rotary = Rotary(config.rope, config.head_dim) if config.rope is not None else None
         self.chunks = _places_of_chunks(place)
+        self.context = place.context
+        self.is_divided = place.context.group.size > 1
         windows = config.windows or (None,) * config.num_hidden_layers
         here = [windows[index] for index in place.layers]
         self.windows = tuple(dict.fromkeys(here))  # each once: layers with the same window share a bias
@@ -71,8 +73,12 @@ class Decoder(nn.Cell):
         return self.finish(x_BSM), present
 
     def embed(self, input_ids: Tensor) -> Tensor:
-        """`[B, S, M]`: where the first stage begins."""
-        return self.embed_tokens(input_ids)
+        """Where the first stage begins: `[B, S, M]`, of a divided sequence this rank's part of S."""
+        return self.embed_tokens(self.own(input_ids))
+
+    def own(self, x: Tensor) -> Tensor:
+        """This rank's positions of `x` `[B, S]`."""
+        return self.context.local(x, 1) if self.is_divided else x
 
     def through(
         self,
@@ -88,7 +94,7 @@ class Decoder(nn.Cell):
         Args:
             x_BSM: what the layers before gave.
             chunk: which of the chunks.
-            length: of the sequences, of which `x_BSM` may be a part.
+            length: of the whole sequences, of which `x_BSM` may be a part.
             attention_mask: see `construct`.
             position_ids: see `construct`.
             past: see `construct`; of the layers of this rank.
@@ -96,9 +102,8 @@ class Decoder(nn.Cell):
         before = 0 if past is None else past[0][0].shape[1]
         if position_ids is None:
             position_ids = ops.arange(before, before + length).expand_dims(0)
-        rotary = None if self.rotary is None else self.rotary(position_ids)
-        causal = causal_bias(length, before + length, attention_mask)
-        biases = [causal if window is None else within_window(causal, window) for window in self.windows]
+        rotary = None if self.rotary is None else self.rotary(self.own(position_ids))
+        biases = self.biases(length, before, attention_mask)
         present: Cache = ()
         first, last = self.chunks[chunk]
         for index, layer in enumerate(self.layers):  # not by index: ms.jit then takes a cell for its class
@@ -107,6 +112,21 @@ class Decoder(nn.Cell):
                 x_BSM, kv = layer(x_BSM, rotary, bias, None if past is None else past[index])
                 present = present + (kv,)
         return x_BSM, present
+
+    def biases(self, length: int, before: int, attention_mask: Tensor | None) -> list[Tensor]:
+        """For each of `windows`, what is added to the scores of this rank's queries `[B, 1, S, T]`.
+
+        Args:
+            length: new positions of the whole sequence.
+            before: positions of the past.
+            attention_mask: see `construct`.
+        """
+        queries, positions = length, None
+        if self.is_divided:
+            positions = self.context.positions(length)
+            queries = positions.shape[0]
+        causal = causal_bias(queries, before + length, attention_mask, positions)
+        return [causal if window is None else within_window(causal, window, positions) for window in self.windows]
 
     def finish(self, x_BSM: Tensor) -> Tensor:
         """Where the last stage ends: what the head reads."""

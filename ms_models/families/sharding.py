@@ -90,7 +90,7 @@ class Sharding:
         return RMSNorm(head_dim, eps, self.group)
 
     def core(self, scale: float | None = None, cap: float | None = None) -> AttentionCore:
-        """Attention itself, between the projections; see `grouped_attention` for scale and cap."""
+        """Attention itself, between the projections; see `AttentionCore`."""
         return AttentionCore(self.place, scale, cap)
 
     # Feed-forward

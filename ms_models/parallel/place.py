@@ -12,9 +12,9 @@ from mappings.families import Family
 from mappings.families.family import HF
 from mappings.holdings import Held, Holdings
 from mappings.shards import chunks_of_stage, padded_rows
+from ms_models.parallel.context import RING, ULYSSES, ContextPlace
 from ms_models.parallel.mesh import Mesh
 
-CONTEXTS = ("ring", "ulysses")
 RECOMPUTE = ("none", "attention", "block", "full")
 
 
@@ -24,13 +24,13 @@ class ParallelOptions:
 
     sequence_parallel: bool = False
     """Between the layers that tensor parallelism cuts, each tp rank has a part of the sequence."""
-    context: str = "ring"
-    """How attention crosses the context-parallel ranks: one of `CONTEXTS`."""
+    context: str = RING
+    """How attention crosses the context-parallel ranks: `ring` or `ulysses`."""
     recompute: str = "none"
     """What the backward pass computes again instead of keeping it: one of `RECOMPUTE`."""
 
     def __post_init__(self) -> None:
-        for name, known in (("context", CONTEXTS), ("recompute", RECOMPUTE)):
+        for name, known in (("context", (RING, ULYSSES)), ("recompute", RECOMPUTE)):
             if getattr(self, name) not in known:
                 raise UserError(f"layout: {name} must be one of {', '.join(known)}, found {getattr(self, name)!r}")
 
@@ -64,6 +64,11 @@ class Place:
         """Decoder layers of each chunk of this rank's pipeline stage."""
         layers = self.family.dims(self.raw)["layers"]
         return chunks_of_stage(layers, self.mesh.layout, self.mesh.coordinates["pp"])
+
+    @cached_property
+    def context(self) -> ContextPlace:
+        """This rank's part of every sequence."""
+        return ContextPlace(self.mesh.group("cp"), self.options.context)
 
     @property
     def layers(self) -> list[int]:
