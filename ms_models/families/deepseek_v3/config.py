@@ -8,7 +8,7 @@ from typing import Any
 
 from mappings.errors import UserError
 from mappings.families import Family
-from ms_models.families.config import DecoderConfig
+from ms_models.families.config import DecoderConfig, switch
 from ms_models.families.deepseek_v3.router import RouterConfig
 from ms_models.layers.mla import MLAConfig
 from ms_models.layers.rotary import RopeConfig
@@ -71,9 +71,6 @@ class DeepseekV3Config(DecoderConfig):
 
 def _attention(raw: Mapping[str, Any], family: Family, rope: RopeConfig) -> MLAConfig:
     dims = family.dims(raw)
-    interleaved = raw.get("rope_interleave", True)
-    if not isinstance(interleaved, bool):
-        raise UserError(f"config.json: rope_interleave must be a boolean, found {interleaved!r}")
     scale = (dims["nope"] + dims["rope"]) ** -0.5
     if isinstance(rope.scaling, YarnRope):
         scale *= rope.scaling.score_scale
@@ -88,6 +85,6 @@ def _attention(raw: Mapping[str, Any], family: Family, rope: RopeConfig) -> MLAC
         rope=dims["rope"],
         value=dims["v_dim"],
         scale=scale,
-        interleaved=interleaved,
+        interleaved=switch(raw, "rope_interleave", True),
         bias=family.flag(raw, "attention_bias"),
     )

@@ -1,56 +1,94 @@
-"""DeepSeek-V3, R1 and Kimi-K2: latent attention, experts beside a shared feed-forward, further-token layers.
+"""DeepSeek-V3, R1 and Kimi-K2: a decoder with latent attention and experts, and layers that predict further tokens.
 
-Shape suffixes: B batch, S positions, M model width, T tokens (positions of all rows), X experts of a token.
+Shape suffixes: B batch, S positions, M model width.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any
 
-from mindspore import Tensor, nn
+from mindspore import Tensor
 
+from mappings.families import Family
+from ms_models.families.causal_lm import CausalLM
+from ms_models.families.decoder import Decoder
+from ms_models.families.deepseek_v3 import further
 from ms_models.families.deepseek_v3.config import DeepseekV3Config
-from ms_models.families.deepseek_v3.router import DeepseekV3Router
-from ms_models.families.llama.model import LlamaDecoderLayer, LlamaMLP
+from ms_models.families.deepseek_v3.layers import DeepseekV3DecoderLayer
 from ms_models.families.sharding import Sharding
-from ms_models.layers.mla import LatentAttention
-from ms_models.layers.moe import Experts
-
-FURTHER = "mtp"
-"""Group of the further-token layers' tensors in the family's facts."""
 
 
-class DeepseekV3Attention(LatentAttention):
-    """Latent attention of a decoder layer."""
+class DeepseekV3Model(Decoder):
+    """Embedding, decoder layers, final norm; on the last pipeline stage, behind them, the further-token layers."""
 
-    def __init__(self, config: DeepseekV3Config, sharding: Sharding, layer: int) -> None:
-        super().__init__(config.attention, sharding)
+    layer_class = DeepseekV3DecoderLayer
 
-
-class DeepseekV3MoE(nn.Cell):
-    """The sum of a token's experts, by their weights, and of a feed-forward that every token passes."""
-
-    def __init__(self, config: DeepseekV3Config, sharding: Sharding, layer: int) -> None:
-        super().__init__()
-        self.gate = DeepseekV3Router(config.router, config.hidden_size, sharding.shared_by)
-        self.experts = Experts(config.router.experts, config.hidden_size, config.expert_size, sharding)
-        shared = replace(config, intermediate_size=config.shared_size)
-        self.shared_experts = LlamaMLP(shared, sharding, layer) if config.shared_size else None
-
-    def construct(self, x_BSM: Tensor) -> Tensor:
-        weights_TX, index_TX = self.gate(x_BSM.reshape(-1, x_BSM.shape[-1]))
-        y_BSM = self.experts(x_BSM, weights_TX, index_TX)
-        return y_BSM if self.shared_experts is None else y_BSM + self.shared_experts(x_BSM)
-
-
-def feed_forward(config: DeepseekV3Config, sharding: Sharding, layer: int) -> nn.Cell:
-    """Dense in the first layers, then experts."""
-    kind = LlamaMLP if layer < config.first_moe_layer else DeepseekV3MoE
-    return kind(config, sharding, layer)
+    def __init__(self, config: DeepseekV3Config, sharding: Sharding) -> None:
+        super().__init__(config, sharding)
+        place = sharding.place
+        wanted = config.further_tokens if place.is_last and further.GROUP in place.optional else 0
+        self.further: tuple[tuple[int, int], ...] = ()
+        """For each further-token layer, its place among `layers` and its chunk."""
+        for number in range(config.num_hidden_layers, config.num_hidden_layers + wanted):
+            layer = further.FurtherTokenLayer(config, sharding, number)
+            layer.update_parameters_name(f"{number}.")
+            # In a chunk of its own, so that `through` runs it alone.
+            position = len(self.layers)
+            self.further += ((position, len(self.chunks)),)
+            self.chunks += ((position, position + 1),)
+            self.window_of_layer += (0,)
+            self.layers.append(layer)
 
 
-class DeepseekV3DecoderLayer(LlamaDecoderLayer):
-    """A Llama layer with latent attention, and experts from some layer on."""
+class DeepseekV3ForCausalLM(CausalLM):
+    """DeepSeek-V3 with its output head; see `CausalLM` for what it offers.
 
-    attention_class = DeepseekV3Attention
-    mlp_class = staticmethod(feed_forward)  # type: ignore[assignment]
+    Attributes:
+        further_weight: of the further-token losses, averaged over their layers, beside that of the next token; 0
+            leaves the layers out. DeepSeek-V3 took 0.3 for the first two thirds of pretraining, then 0.1.
+    """
+
+    spelling = "hf_fused"
+    model_class = DeepseekV3Model
+    further_weight: float = 0.1
+
+    @staticmethod
+    def read_config(raw: Mapping[str, Any], family: Family) -> DeepseekV3Config:
+        """Typed settings from the contents of `config.json`."""
+        return DeepseekV3Config.read(raw, family)
+
+    def total_loss(
+        self, x_BSM: Tensor, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """The summed loss of the next token, and by their weight those of further tokens."""
+        total = super().total_loss(x_BSM, input_ids, labels, attention_mask)
+        count = len(self.body.further)
+        if not count or not self.further_weight:
+            return total
+        return total + self.further_losses(x_BSM, input_ids, labels, attention_mask) * (self.further_weight / count)
+
+    def further_losses(
+        self, x_BSM: Tensor, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """Cross-entropy of the further tokens, summed over valid positions and layers.
+
+        Args:
+            x_BSM: what the last decoder layer gave.
+            input_ids: `[B, S]`.
+            labels: `[B, S]`, at the positions of the inputs.
+            attention_mask: `[B, S]`, 0 for padding; None for none.
+        """
+        hidden = self.body.finish(x_BSM)
+        total = 0.0
+        for steps, (position, chunk) in enumerate(self.body.further, 1):
+            layer = self.body.layers[position]
+            # Positions whose token lies past the end are the last ones and have no label: nothing sees what fills them.
+            embedded = self.body.embed(further.ahead(input_ids, steps, 0))
+            joined = layer.join(hidden, embedded)
+            x_BSM = self.body.through(joined, chunk, input_ids.shape[1], attention_mask)[0]
+            hidden = layer.finish(x_BSM)
+            targets = self.targets(further.ahead(labels, steps))
+            losses = self.cross_entropy(self.head(hidden).reshape(-1, self.vocab_rows), targets.reshape(-1))
+            total = total + losses.sum()
+        return total

@@ -1,6 +1,6 @@
 """DeepSeek-V3's router: sigmoid scores, a correction that only selects, and a limit on groups of experts.
 
-Shape suffixes: T tokens, M model width, E experts, G groups, X chosen experts.
+Shape suffixes: E experts, G groups, k chosen experts; `...` are the axes of the tokens.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from mappings.errors import UserError
-from ms_models.families.config import positive
-from ms_models.parallel.collectives import CopyToGroup
-from ms_models.parallel.mesh import Group
+from ms_models.families.config import positive, switch
+from ms_models.layers.moe_router import best, pick, shares
 
 LOWEST = float(np.finfo(np.float32).min)
 BEST = 2  # a group is judged by the sum of its two best experts
@@ -47,9 +46,6 @@ class RouterConfig:
         """
         chosen = _count(raw, "num_experts_per_tok", 8)
         groups, chosen_groups = _count(raw, "n_group", 8), _count(raw, "topk_group", 4)
-        normalized = raw.get("norm_topk_prob", True)
-        if not isinstance(normalized, bool):
-            raise UserError(f"config.json: norm_topk_prob must be a boolean, found {normalized!r}")
         if experts % groups or experts // groups < BEST:
             raise UserError(
                 f"config.json: n_group={groups} must divide n_routed_experts={experts} into groups of at least {BEST}"
@@ -62,7 +58,7 @@ class RouterConfig:
                 f"of topk_group={chosen_groups} groups"
             )
         scale = positive(raw, "routed_scaling_factor", 2.5)
-        return cls(experts, chosen, groups, chosen_groups, normalized, scale)
+        return cls(experts, chosen, groups, chosen_groups, switch(raw, "norm_topk_prob", True), scale)
 
 
 def _count(raw: Mapping[str, Any], field: str, default: int) -> int:
@@ -73,44 +69,38 @@ def _count(raw: Mapping[str, Any], field: str, default: int) -> int:
 
 
 class DeepseekV3Router(nn.Cell):
-    """Chooses the experts of each token.
+    """Chooses the experts of each token; see `moe_router` for what routers have in common.
 
     The correction bias has no gradient. Pretraining moved it by each expert's load after every step (DeepSeek-V3,
     2024, section 2.1.2); nothing here does, it stays as it was loaded.
 
     Args:
         config: see `RouterConfig`.
-        hidden: width of a token.
-        shared_by: ranks that hold the router and see different tokens of one sequence; its gradient is summed over
-            them. None where every rank sees the same.
+        logits: a linear layer without bias from the model's width to the number of experts.
     """
 
-    def __init__(self, config: RouterConfig, hidden: int, shared_by: Group | None = None) -> None:
+    def __init__(self, config: RouterConfig, logits: nn.Cell) -> None:
         super().__init__()
         self.config = config
-        self.weight = Parameter(ops.zeros((config.experts, hidden), ms.float32), name="weight")
+        self.weight = logits.weight  # named where it is met first: `gate.weight`, not `gate.logits.weight`
+        self.logits = logits
         correction = ops.zeros((config.experts,), ms.float32)
         self.e_score_correction_bias = Parameter(correction, name="e_score_correction_bias", requires_grad=False)
-        self.enter = CopyToGroup(shared_by) if shared_by is not None and shared_by.size > 1 else None
 
-    def construct(self, x_TM: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights `[T, X]` fp32 of each token's experts, and their indices `[T, X]`."""
-        weight = self.weight if self.enter is None else self.enter(self.weight)
-        scores_TE = ops.sigmoid(ops.dense(x_TM.astype(ms.float32), weight))
-        index_TX = self.choose(ops.stop_gradient(scores_TE))
-        weights_TX = ops.gather_elements(scores_TE, 1, index_TX)
-        if self.config.normalized:
-            weights_TX = weights_TX / (weights_TX.sum(axis=-1, keepdims=True) + 1e-20)
-        return weights_TX * self.config.scale, index_TX
+    def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights `[..., k]` fp32 of each token's experts, and their indices `[..., k]`."""
+        scores = ops.sigmoid(self.logits(x.astype(ms.float32)))
+        chosen = self.choose(ops.stop_gradient(scores))
+        weights = pick(scores, chosen)
+        return (shares(weights) if self.config.normalized else weights) * self.config.scale, chosen
 
-    def choose(self, scores_TE: Tensor) -> Tensor:
-        """Indices `[T, X]` of the best experts within the best groups, by corrected score."""
+    def choose(self, scores: Tensor) -> Tensor:
+        """Indices `[..., k]` of the best experts within the best groups, by corrected score."""
         config = self.config
-        corrected_TE = scores_TE + self.e_score_correction_bias
+        corrected = scores + self.e_score_correction_bias
         if config.chosen_groups < config.groups:
-            grouped = corrected_TE.reshape(-1, config.groups, config.experts // config.groups)
-            merit_TG = ops.topk(grouped, BEST)[0].sum(axis=-1)
-            best = ops.topk(merit_TG, config.chosen_groups)[1]
-            held_TG = (best.expand_dims(-1) == ops.arange(config.groups)).any(axis=1)
-            corrected_TE = ops.where(held_TG.expand_dims(-1), grouped, LOWEST).reshape(-1, config.experts)
-        return ops.topk(corrected_TE, config.chosen)[1]
+            corrected_GE = corrected.reshape(*scores.shape[:-1], config.groups, -1)
+            merit_G = ops.topk(corrected_GE, BEST)[0].sum(-1)
+            allowed = best(merit_G, config.chosen_groups).expand_dims(-1) == ops.arange(config.groups)
+            corrected = ops.where(allowed.any(-2).expand_dims(-1), corrected_GE, LOWEST).reshape(scores.shape)
+        return best(corrected, config.chosen)
