@@ -10,7 +10,8 @@ import mindspore as ms
 from mindspore import Parameter, Tensor, nn, ops
 
 from ms_models.layers.moe_blocks import BlockLayout, BlockLinear, Collect, Spread
-from ms_models.parallel.experts import GatherTokens, ReturnTokens, experts_of_rank
+from ms_models.parallel.collectives import GatherForSharded, ReduceScatterToGroup
+from ms_models.parallel.experts import experts_of_rank
 from ms_models.parallel.mesh import Group
 
 
@@ -41,7 +42,7 @@ class Experts(nn.Cell):
         self.gate_up_proj = Parameter(ops.zeros((len(held), 2 * self.ffn, hidden), ms.float32), name="gate_up_proj")
         self.down_proj = Parameter(ops.zeros((len(held), hidden, self.ffn), ms.float32), name="down_proj")
         self.enter, self.leave = enter, leave
-        self.gather, self.give_back = GatherTokens(ep), ReturnTokens(ep)
+        self.gather, self.give_back = GatherForSharded(ep, 0), ReduceScatterToGroup(ep, 0)
         self.layout = BlockLayout(len(held), held.start, count)
         self.spread, self.collect, self.linear = Spread(), Collect(), BlockLinear()
 
