@@ -7,7 +7,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 
 from mappings.errors import UserError
 from ms_models.families.decoder import Decoder
@@ -110,6 +110,16 @@ class CausalLM(Pretrained):
         if not self.is_last or chunk < self.last_chunk:
             return x_BSM
         return self.total_loss(x_BSM, input_ids, labels, attention_mask)
+
+    def parameters_of(self, chunk: int) -> list[Parameter]:
+        """Trainable parameters that a chunk of this stage uses: its layers, and the ends of the model."""
+        first, last = self.body.chunks[chunk]
+        layers = list(self.body.layers)
+        own = [parameter for layer in layers[first:last] for parameter in layer.trainable_params()]
+        if (self.is_first and chunk == 0) or (self.is_last and chunk == self.last_chunk):
+            of_layers = {parameter.name for layer in layers for parameter in layer.trainable_params()}
+            own += [parameter for parameter in self.trainable_params() if parameter.name not in of_layers]
+        return own
 
     def total_loss(
         self, x_BSM: Tensor, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None

@@ -21,6 +21,7 @@ from ms_models.data.packing import IGNORED
 from ms_models.families.causal_lm import CausalLM
 from ms_models.parallel.collectives import all_reduce
 from ms_models.parallel.mesh import Mesh
+from ms_models.parallel.pipeline import Inputs, Pipeline
 from ms_models.train.config import OptimizerConfig
 from ms_models.train.gradients import GradientBuffers, agree, clip_factor
 from ms_models.train.optimizer import AdamW
@@ -48,13 +49,21 @@ def count_valid(labels: np.ndarray) -> int:
 class Trainer:
     """The model, its gradients and its optimizer on one rank."""
 
-    def __init__(self, model: CausalLM, mesh: Mesh, config: OptimizerConfig, *, jit: bool) -> None:
+    def __init__(
+        self, model: CausalLM, mesh: Mesh, config: OptimizerConfig, *, jit: bool, schedule: str | None = None
+    ) -> None:
         self.model, self.mesh, self.config = model, mesh, config
-        self._replicas = mesh.group("dp", "cp")
+        self._data = mesh.group("dp")
+        self._parts = mesh.group("dp", "cp", "pp")
         compiled: Callable[[Any], Any] = ms.jit if jit else _as_it_is
         parameters = model.trainable_params()
         self.gradients = GradientBuffers(parameters, model.held, mesh, compiled)
         self.optimizer = AdamW(parameters, self.gradients.accumulators, config, compiled)
+        self._pipeline: Pipeline | None = None
+        if mesh.layout.pp > 1:
+            sums = {p.name: a for p, a in zip(parameters, self.gradients.accumulators, strict=True)}
+            usual = "interleaved" if mesh.layout.vpp > 1 else "1f1b"
+            self._pipeline = Pipeline(model, sums, schedule or usual, compiled)
         self._accumulate = compiled(self._make_accumulate())
         self._evaluate = compiled(self._make_evaluate())
 
@@ -69,7 +78,7 @@ class Trainer:
             raise UserError("data: a global batch has no token to learn from; every label in it is ignored")
         self.gradients.zero()
         scale = Tensor(1 / tokens, ms.float32)
-        sums = [self._accumulate(*_tensors(batch), scale) for batch in batches]
+        sums = self._forward_backward([_tensors(batch) for batch in batches], scale)
         self.gradients.all_reduce()
         loss = self._sum_losses(sums) / tokens
         norm = self.gradients.norm()
@@ -82,7 +91,10 @@ class Trainer:
         """Mean loss over the valid tokens that all ranks' batches hold together, and their number."""
         sums, counts = [], []
         for batch in batches:
-            sums.append(self._evaluate(*_tensors(batch)))
+            if self._pipeline is not None:
+                sums += self._pipeline.evaluate([_tensors(batch)])
+            else:
+                sums.append(self._evaluate(*_tensors(batch)))
             counts.append(count_valid(batch["labels"]))
         tokens = self._sum_counts(counts)
         total = self._sum_losses(sums)
@@ -90,12 +102,19 @@ class Trainer:
             raise UserError("data: the validation split has no token to evaluate on")
         return total / tokens, tokens
 
+    def _forward_backward(self, batches: list[Inputs], scale: Tensor) -> list[Tensor]:
+        """Adds the gradients to the accumulators; gives the summed losses that this rank computed."""
+        if self._pipeline is not None:
+            return self._pipeline.accumulate(batches, scale)
+        return [self._accumulate(*batch, scale) for batch in batches]
+
     def _sum_counts(self, counts: Sequence[int]) -> int:
-        return int(all_reduce(Tensor([sum(counts)], ms.int64), self._replicas).asnumpy()[0])
+        # Whole sequences are counted, which context-parallel ranks share.
+        return int(all_reduce(Tensor([sum(counts)], ms.int64), self._data).asnumpy()[0])
 
     def _sum_losses(self, sums: Sequence[Tensor]) -> float:
         local = math.fsum(float(value.asnumpy()) for value in sums)
-        return float(all_reduce(Tensor([local], ms.float32), self._replicas).asnumpy()[0])
+        return float(all_reduce(Tensor([local], ms.float32), self._parts).asnumpy()[0])
 
     def _make_accumulate(self) -> Callable[..., Tensor]:
         model, accumulators = self.model, self.gradients.accumulators
@@ -125,7 +144,7 @@ class Trainer:
         return evaluate
 
 
-def _tensors(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+def _tensors(batch: Batch) -> Inputs:
     return Tensor(batch["input_ids"]), Tensor(batch["attention_mask"]), Tensor(batch["labels"])
 
 
