@@ -19,7 +19,7 @@ SIZES: dict[str, Any] = {
     "vocab_size": 101,
     "hidden_size": 48,
     "intermediate_size": 76,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 6,
     "layer_norm_eps": 1e-2,  # large enough to be seen when it is forgotten
     "hidden_dropout_prob": 0.2,
@@ -76,16 +76,30 @@ def make_case(name: str, directory: Path) -> Case:
     attention_mask[2, :4] = 0
     input_ids[attention_mask == 0] = pad
     input_ids[0, 3] = pad  # one that is looked at
-    labels = np.where((rng.random(input_ids.shape) < 0.4) & (attention_mask == 1), rng.integers(0, 101), -100)
+    originals = rng.integers(0, SIZES["vocab_size"], input_ids.shape)
+    labels = np.where((rng.random(input_ids.shape) < 0.4) & (attention_mask == 1), originals, -100)
+    return answer(name, model, directory, input_ids, attention_mask, labels)
+
+
+def answer(
+    name: str,
+    model: transformers.PreTrainedModel,
+    directory: Path,
+    input_ids: np.ndarray,
+    attention_mask: np.ndarray,
+    labels: np.ndarray,
+) -> Case:
+    """What transformers computes on a batch, with dropout if the model is in training."""
+    model.zero_grad()
     kinds = segments(name)
     extra = {} if kinds is None else {"token_type_ids": torch.tensor(kinds)}
-    output = model(torch.tensor(input_ids), attention_mask=torch.tensor(attention_mask), **extra)
+    output = model(torch.tensor(input_ids).long(), attention_mask=torch.tensor(attention_mask), **extra)
     logits = output.prediction_logits if name in PRETRAINING else output.logits
-    targets = torch.tensor(labels).reshape(-1)
+    targets = torch.tensor(labels).long().reshape(-1)
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets, reduction="sum")
     loss.backward()
     # What the loss does not reach has no gradient: pooler, next-sentence head, the second bias of an untied decoder.
-    gradients = {key: p.grad.numpy() for key, p in model.named_parameters() if p.grad is not None}
+    gradients = {key: p.grad.numpy().copy() for key, p in model.named_parameters() if p.grad is not None}
     return Case(
         directory=directory,
         reference=model,
@@ -114,14 +128,27 @@ def run(model: MaskedLM, case: Case, kinds: np.ndarray | None, *, jit: bool) -> 
 
     def loss(
         ids: ms.Tensor, labels: ms.Tensor, mask: ms.Tensor, segments: ms.Tensor | None
-    ) -> tuple[ms.Tensor, ms.Tensor]:
-        return model.loss(ids, labels, mask, segments)
+    ) -> tuple[ms.Tensor, ms.Tensor, ms.Tensor]:
+        return (*model.loss(ids, labels, mask, segments), model(ids, mask, segments))
 
     step = ms.value_and_grad(loss, None, parameters, has_aux=True)
-    forward = model
     if jit:
-        step, forward = ms.jit(step), ms.jit(model.construct)
-    logits = forward(ids, mask, segments).asnumpy()
-    (total, count), gradients = step(ids, labels, mask, segments)
+        step = ms.jit(step)
+    (total, count, logits), gradients = step(ids, labels, mask, segments)
     by_name = {p.name: g.asnumpy() for p, g in zip(parameters, gradients, strict=True)}
-    return Answer(logits, float(total.asnumpy()), float(count.asnumpy()), by_name)
+    return Answer(logits.asnumpy(), float(total.asnumpy()), float(count.asnumpy()), by_name)
+
+
+def gradient_errors(found: Answer, case: Case) -> dict[str, float]:
+    """Relative error of every gradient.
+
+    That of a key's bias is zero but for rounding (a number added to all scores of a row changes no softmax), so its
+    error is measured against the gradient of the query's.
+    """
+    assert set(found.gradients) == set(case.gradients)
+    errors = {}
+    for name, expected in case.gradients.items():
+        scale = np.linalg.norm(case.gradients[name.replace("self.key.bias", "self.query.bias")])
+        assert scale > 0 and found.gradients[name].shape == expected.shape
+        errors[name] = float(np.linalg.norm(found.gradients[name] - expected) / scale)
+    return errors

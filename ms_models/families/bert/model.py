@@ -42,8 +42,8 @@ class BertEmbeddings(nn.Cell):
             segments = ops.zeros((1, ids.shape[1]), ms.int32)
         if positions is None:
             positions = self.count(ids)
-        x_BSM = self.word_embeddings(ids) + or_nan(self.token_type_embeddings(segments), segments, self.segments)
-        x_BSM = x_BSM + or_nan(self.position_rows(positions), positions, self.positions)
+        x_BSM = self.word_embeddings(ids) + look_up(self.token_type_embeddings, segments, self.segments)
+        x_BSM = x_BSM + self.position_rows(positions)
         return self.dropout(self.LayerNorm(x_BSM), seeds)
 
     def count(self, ids: Tensor) -> Tensor:
@@ -54,13 +54,13 @@ class BertEmbeddings(nn.Cell):
 
     def position_rows(self, positions: Tensor) -> Tensor:
         """Rows of the position table."""
-        return self.position_embeddings(positions)
+        return look_up(self.position_embeddings, positions, self.positions)
 
 
-def or_nan(rows: Tensor, ids: Tensor, count: int) -> Tensor:
-    """`rows` where `ids` are below `count`; elsewhere NaN, because a lookup outside of a table passes as zeros."""
-    known = ops.logical_and(ids >= 0, ids < count).expand_dims(-1)
-    return ops.where(known, rows, float("nan"))
+def look_up(table: nn.Cell, ids: Tensor, count: int) -> Tensor:
+    """Rows `ids` of a table of `count`; NaN where there is none, which devices disagree about."""
+    known = ops.logical_and(ids >= 0, ids < count)
+    return ops.where(known.expand_dims(-1), table(ops.where(known, ids, 0)), float("nan"))
 
 
 class BertSelfAttention(nn.Cell):

@@ -38,7 +38,7 @@ class RobertaEmbeddings(BertEmbeddings):
 
     def position_rows(self, positions: Tensor) -> Tensor:
         """Rows of the position table."""
-        rows = self.position_embeddings(positions)
+        rows = super().position_rows(positions)
         return ops.where((positions != self.pad).expand_dims(-1), rows, ops.stop_gradient(rows))
 
 

@@ -194,11 +194,12 @@ def test_chinese_words_come_from_a_list(directory: Path, tmp_path: Path) -> None
 
 
 def test_what_cannot_be_masked_is_refused(vocabulary: MaskingVocabulary, directory: Path, tmp_path: Path) -> None:
-    for wrong, message in (
+    wrongs: tuple[tuple[dict[str, Any], str], ...] = (
         ({"rate": 0.0}, "rate must be above 0 and at most 1, found 0.0"),
         ({"mask_share": 1.5}, "mask_share must be between 0 and 1, found 1.5"),
         ({"random_share": 0.3}, "must add up to at most 1"),
-    ):
+    )
+    for wrong, message in wrongs:
         with pytest.raises(UserError, match=message):
             TokenMasking(vocabulary, seed=0, **wrong)
     assert TokenMasking(vocabulary, seed=0, mask_share=0.9).rate == 0.15

@@ -1,0 +1,319 @@
+"""Encoders against transformers on CPU in fp32: logits, loss, every gradient, with and without dropout."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import reference_dropout
+import torch
+from mindspore import nn, ops
+from safetensors.torch import load_file, save_file
+from tiny_encoders import CONFIGS, PRETRAINING, answer, build, gradient_errors, load, make_case, run, segments
+from tiny_models import Case, logits_error, relative
+
+from mappings.errors import UserError
+from ms_models.auto_masked_lm import AutoModelForMaskedLM, register, registered
+from ms_models.families.bert import BertForMaskedLM
+from ms_models.families.bert import model as bert_model
+from ms_models.families.masked_lm import MaskedLM
+from ms_models.layers.layer_norm import LayerNorm
+
+# fp32 rounding in another order of summation; measured 5e-7 (logits) and 2e-6 (gradients) on these models.
+LOGITS, GRADIENT, LOSS = 1e-5, 1e-4, 1e-5
+FAULT = 10  # a planted fault must exceed a tolerance this many times
+
+ms.runtime.launch_blocking()
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    return {name: make_case(name, tmp_path_factory.mktemp(name) / "model") for name in CONFIGS}
+
+
+def prefix(name: str) -> str:
+    return "roberta" if "roberta" in CONFIGS[name].model_type else "bert"
+
+
+def embeddings(name: str, model: MaskedLM) -> Any:
+    return getattr(model, prefix(name)).embeddings
+
+
+def check(name: str, model: MaskedLM, case: Case, *, jit: bool) -> None:
+    found = run(model, case, segments(name), jit=jit)
+    assert found.logits.shape == case.logits.shape
+    assert logits_error(found, case) < LOGITS
+    assert found.count == case.count > 0
+    assert found.loss == pytest.approx(case.loss, rel=LOSS)
+    errors = gradient_errors(found, case)
+    assert max(errors.values()) < GRADIENT, errors
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_equals_transformers(name: str, cases: dict[str, Case]) -> None:
+    check(name, load(cases[name]), cases[name], jit=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS if name != "bert")]
+)
+def test_equals_transformers_when_compiled(name: str, cases: dict[str, Case]) -> None:
+    check(name, load(cases[name]), cases[name], jit=True)
+
+
+@pytest.mark.parametrize(("name", "jit"), [("bert", False), ("roberta", True)])
+def test_drops_what_it_says_in_training(
+    name: str, jit: bool, cases: dict[str, Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers drops what a second implementation of the rule says: the same logits, loss and gradients."""
+    case = cases[name]
+    reference = build(name, tmp_path / "model").train()
+    rates = reference_dropout.patch(monkeypatch, case.input_ids)
+    expected = answer(name, reference, case.directory, case.input_ids, case.attention_mask, case.labels)
+    assert rates == [0.2, *[0.3, 0.2, 0.2] * CONFIGS[name].num_hidden_layers]
+    assert relative(expected.logits, case.logits) > 0.1  # much is dropped
+    model = load(case)
+    model.set_train(True)
+    check(name, model, expected, jit=jit)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_are_those_of_transformers(name: str, cases: dict[str, Case]) -> None:
+    case, model = cases[name], load(cases[name])
+    expected = {key: tuple(p.shape) for key, p in case.reference.named_parameters()}
+    assert {p.name: p.shape for p in model.get_parameters()} == expected
+    assert {p.name for p in model.trainable_params()} == set(case.gradients)
+    kept = set(expected) - set(case.gradients)
+    assert any("pooler" in key for key in kept) == any("seq_relationship" in key for key in kept)
+    assert any("pooler" in key for key in kept) == (name in PRETRAINING)
+
+
+def tensors(directory: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for file in directory.glob("*.safetensors") for name, tensor in load_file(file).items()}
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bert", torch.bfloat16), ("xlm-roberta", torch.float32)])
+def test_saves_what_it_loaded_bit_for_bit(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    reference = build(name, tmp_path / "model", dtype)
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
+    model.save_pretrained(tmp_path / "again")
+    before, after = tensors(tmp_path / "model"), tensors(tmp_path / "again")
+    assert set(before) == set(after)
+    assert all(torch.equal(before[key], after[key]) and after[key].dtype == dtype for key in before)
+    files = [sorted(path.name for path in (tmp_path / kind).iterdir()) for kind in ("model", "again")]
+    assert files[0] == files[1]
+    again = type(reference).from_pretrained(tmp_path / "again", dtype=dtype)
+    values = dict(again.named_parameters())
+    assert all(torch.equal(p, values[key]) for key, p in reference.named_parameters())
+
+
+def test_tensorflow_names_of_old_checkpoints_are_read_and_kept(cases: dict[str, Case], tmp_path: Path) -> None:
+    case = cases["chinese-roberta"]
+    (tmp_path / "old").mkdir()
+    shutil.copyfile(case.directory / "config.json", tmp_path / "old" / "config.json")
+    old = {
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for key, tensor in tensors(case.directory).items()
+    }
+    position_ids = torch.arange(29)[None]
+    table = old["bert.embeddings.word_embeddings.weight"].clone()
+    copies = {"bert.embeddings.position_ids": position_ids, "cls.predictions.decoder.weight": table}
+    save_file({**old, **copies}, tmp_path / "old" / "model.safetensors", {"format": "pt"})
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "old")
+    model.set_train(False)
+    kinds = ms.Tensor(segments("chinese-roberta"), ms.int32)
+    found = model(ms.Tensor(case.input_ids), ms.Tensor(case.attention_mask), kinds).asnumpy()
+    tokens = case.attention_mask == 1
+    assert relative(found[tokens], case.logits[tokens]) < LOGITS
+    model.save_pretrained(tmp_path / "again")
+    after = tensors(tmp_path / "again")
+    assert set(after) == set(old) and all(torch.equal(after[key], old[key]) for key in old)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_positions_and_masks_that_are_given_are_used(name: str, cases: dict[str, Case]) -> None:
+    case, model = cases[name], load(cases[name])
+    positions = np.cumsum(1 + case.input_ids % 2, axis=1)
+    ids, mask, at = (torch.tensor(a).long() for a in (case.input_ids, case.attention_mask, positions))
+    with torch.no_grad():
+        expected = case.reference(ids, attention_mask=mask, position_ids=at)[0].numpy()
+    given = ms.Tensor(case.input_ids)
+    found = model(given, ms.Tensor(case.attention_mask), None, ms.Tensor(positions.astype(np.int32))).asnumpy()
+    tokens = case.attention_mask == 1
+    assert relative(found[tokens], expected[tokens]) < LOGITS
+    assert relative(case.logits[tokens], expected[tokens]) > FAULT * LOGITS
+    ones = ms.Tensor(np.ones_like(case.input_ids))
+    assert relative(model(given).asnumpy(), model(given, ones).asnumpy()) < LOGITS
+    assert np.array_equal(model(given).asnumpy(), model(given, None, ones * 0).asnumpy())
+
+
+def test_nothing_outside_of_a_table_passes(cases: dict[str, Case]) -> None:
+    case, model = cases["bert"], load(cases["bert"])
+    ids, labels = ms.Tensor(case.input_ids), ms.Tensor(case.labels)
+    zeros = case.input_ids * 0
+    wrong = zeros.copy()
+    wrong[1, 2] = 3
+    assert np.isnan(model.loss(ids, labels, None, ms.Tensor(wrong))[0].asnumpy())
+    far = zeros.copy()
+    far[0, 1] = 29
+    assert np.isnan(model(ids, None, None, ms.Tensor(far)).asnumpy()[0, 1]).all()
+    for value in (101, -1):
+        label = case.labels.copy()
+        label[0, 0] = value
+        assert np.isnan(model.loss(ids, ms.Tensor(label))[0].asnumpy())
+    assert np.isfinite(model.loss(ids, labels)[0].asnumpy())
+
+
+@pytest.mark.parametrize(("name", "limit"), [("bert", 29), ("roberta", 27)])
+def test_sequences_longer_than_the_table_are_refused(name: str, limit: int, cases: dict[str, Case]) -> None:
+    model = load(cases[name])
+    ids = np.full((1, limit), 7, np.int32)
+    assert np.isfinite(model(ms.Tensor(ids)).asnumpy()).all()
+    longer = ms.Tensor(np.full((1, limit + 1), 7, np.int32))
+    for forward in (model, ms.jit(model.construct))[: 1 + (name == "bert")]:
+        with pytest.raises(ValueError, match="input_ids are longer than max_position_embeddings"):
+            forward(longer)
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key' is not supported"),
+    ("roberta", {"is_decoder": True}, "is_decoder True is not supported"),
+    ("bert", {"add_cross_attention": True}, "add_cross_attention True is not supported"),
+    ("bert", {"pruned_heads": {"0": [1]}}, r"pruned_heads \{'0': \[1\]\} is not supported"),
+    ("bert", {"quantization_config": {"bits": 8}}, "quantized weights are not supported"),
+    ("bert", {"hidden_act": "mish"}, "hidden_act 'mish' is not supported"),
+    ("bert", {"num_attention_heads": 5}, "num_attention_heads=5 does not divide hidden_size=48"),
+    ("bert", {"head_dim": 4}, "head_dim 4 is not supported; it must be 8"),
+    ("bert", {"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be a share of at least 0 and below 1, found 1.0"),
+    ("bert", {"pad_token_id": 101}, "pad_token_id must be a token id or null, found 101"),
+    ("roberta", {"pad_token_id": None}, "pad_token_id is null, but positions are counted from it"),
+    ("bert", {"model_type": "llama"}, "no encoder is registered for model_type 'llama'"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), REFUSED, ids=lambda value: str(value)[:30])
+def test_what_is_not_supported_is_refused(
+    name: str, change: dict[str, Any], message: str, cases: dict[str, Case], tmp_path: Path
+) -> None:
+    path = shutil.copytree(cases[name].directory, tmp_path / "copy") / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(UserError, match=message):
+        AutoModelForMaskedLM.from_pretrained(tmp_path / "copy")
+
+
+def test_a_taken_model_type_is_refused() -> None:
+    assert registered() == ["bert", "roberta", "xlm-roberta"]
+    with pytest.raises(UserError, match="'bert' is already registered by ms_models"):
+        register("bert", BertForMaskedLM)
+
+
+# Faults a migration makes, planted one at a time; the comparison above must see each of them.
+
+
+def positions_from_zero(patch: pytest.MonkeyPatch, model: MaskedLM) -> None:
+    """Counts a RoBERTa's positions as BERT does."""
+    patch.setattr(model.roberta.embeddings, "count", lambda ids: ops.arange(ids.shape[1]).expand_dims(0))
+
+
+def positions_of_padding_counted(patch: pytest.MonkeyPatch, model: MaskedLM) -> None:
+    """Begins behind the padding id, but counts padding too."""
+    pad = model.config.pad_token_id
+    patch.setattr(model.roberta.embeddings, "count", lambda ids: ops.arange(ids.shape[1]).expand_dims(0) + pad + 1)
+
+
+def norm_before_the_sum(patch: pytest.MonkeyPatch, model: MaskedLM) -> None:
+    def construct(self: Any, y: Any, x_BSM: Any, seeds: Any) -> Any:
+        return self.LayerNorm(self.dense(y)) + x_BSM
+
+    patch.setattr(bert_model.BertOutput, "construct", construct)
+
+
+def decoder_bias_dropped(patch: pytest.MonkeyPatch, model: MaskedLM) -> None:
+    zero(model, "cls.predictions.bias" if "bert" in model._cells else "lm_head.bias")
+
+
+def segments_ignored(patch: pytest.MonkeyPatch, model: MaskedLM) -> None:
+    right = model.bert.embeddings.construct
+    patch.setattr(model.bert.embeddings, "construct", lambda ids, kinds, at, seeds: right(ids, None, at, seeds))
+
+
+def mask_ignored(patch: pytest.MonkeyPatch, model: MaskedLM) -> None:
+    patch.setattr(bert_model, "padding_bias", lambda mask: (mask * 0.0).expand_dims(1).expand_dims(1))
+
+
+def epsilon(patch: pytest.MonkeyPatch, model: MaskedLM) -> None:
+    for _, cell in model.cells_and_names():
+        if isinstance(cell, LayerNorm):
+            cell.normalize = ops.LayerNorm(-1, -1, 1e-12)
+
+
+def activation_of_the_head(patch: pytest.MonkeyPatch, model: MaskedLM) -> None:
+    """A BERT's head has the activation of the layers, a RoBERTa's has not."""
+    if "bert" in model._cells:
+        model.cls.predictions.transform.activation = ops.relu
+    else:
+        patch.setattr("ms_models.families.roberta.model.gelu", model.config.activation)
+
+
+def head_without_its_norm(patch: pytest.MonkeyPatch, model: MaskedLM) -> None:
+    if "bert" in model._cells:
+        model.cls.predictions.transform.LayerNorm = nn.Identity()
+    else:
+        model.lm_head.layer_norm = nn.Identity()
+
+
+def zero(model: MaskedLM, name: str) -> None:
+    parameter = next(p for p in model.get_parameters() if p.name == name)
+    parameter.set_data(ops.zeros_like(parameter))
+
+
+Plant = Callable[[pytest.MonkeyPatch, MaskedLM], None]
+BOTH: list[Plant] = [
+    norm_before_the_sum,
+    decoder_bias_dropped,
+    mask_ignored,
+    epsilon,
+    activation_of_the_head,
+]
+FAULTS: list[tuple[str, Plant]] = [
+    *((name, plant) for name in ("bert", "roberta") for plant in BOTH),
+    ("bert", segments_ignored),
+    ("roberta", positions_from_zero),
+    ("roberta", positions_of_padding_counted),
+]
+
+
+@pytest.mark.parametrize(("name", "plant"), FAULTS, ids=lambda value: getattr(value, "__name__", value))
+def test_planted_faults_are_seen(
+    name: str, plant: Plant, cases: dict[str, Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(cases[name])
+    plant(monkeypatch, model)
+    found = run(model, cases[name], segments(name), jit=False)
+    assert logits_error(found, cases[name]) > FAULT * LOGITS
+    assert max(gradient_errors(found, cases[name]).values()) > FAULT * GRADIENT
+
+
+def test_tokens_and_positions_of_padding_that_learn_are_seen(
+    cases: dict[str, Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, model = cases["roberta"], load(cases["roberta"])
+    model.roberta.embeddings.word_embeddings.padding_id = None
+    monkeypatch.setattr(type(model.roberta.embeddings), "position_rows", bert_model.BertEmbeddings.position_rows)
+    errors = gradient_errors(run(model, case, None, jit=False), case)
+    wrong = {name for name, error in errors.items() if error > GRADIENT}
+    assert wrong == {f"roberta.embeddings.{kind}_embeddings.weight" for kind in ("word", "position")}
+
+
+def test_labels_that_are_shifted_are_seen(cases: dict[str, Case]) -> None:
+    case, model = cases["bert"], load(cases["bert"])
+    kinds = ms.Tensor(segments("bert"), ms.int32)
+    rolled = np.roll(case.labels, 1, axis=1)
+    total, _ = model.loss(ms.Tensor(case.input_ids), ms.Tensor(rolled), ms.Tensor(case.attention_mask), kinds)
+    assert float(total.asnumpy()) != pytest.approx(case.loss, rel=FAULT * LOSS)
