@@ -9,7 +9,52 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migrate.cli_options import Directory, Force, Json, ReportFile, finish
+from migrate.cli_help import GroupedCommand
+from migrate.cli_options import Directory, Json, ReportFile, finish
+from migrate.cli_weights_options import (
+    HOW,
+    SOURCE,
+    TARGET,
+    Allow,
+    Arguments,
+    AsCkpt,
+    Budget,
+    Config,
+    Container,
+    Crc,
+    Dp,
+    DryRun,
+    Dtype,
+    Ending,
+    Ep,
+    Epoch,
+    FamilyName,
+    Force,
+    Key,
+    Mindformers,
+    Module,
+    Multiple,
+    OfClass,
+    Out,
+    Pp,
+    RedundancyRemoved,
+    RemoveRedundancy,
+    Resume,
+    ShardSize,
+    Source,
+    Spelled,
+    Spelling,
+    Step,
+    Strategies,
+    Table,
+    Threads,
+    To,
+    ToStrategy,
+    Tp,
+    Vpp,
+    WeightsOnly,
+    Zero,
+)
 
 if TYPE_CHECKING:
     from mappings.layout import ParallelLayout
@@ -22,44 +67,10 @@ weights = typer.Typer(
 
 
 @weights.callback()
-def _begin() -> None:
+def _begin(context: typer.Context) -> None:
     # Plans are tables and small tuples without cycles: looking for cycles takes a quarter of the planning.
     gc.disable()
-
-
-Source = Annotated[Path, typer.Argument(exists=True, help="Checkpoint of any container.")]
-Out = Annotated[Path, typer.Option("-o", "--out", help="Directory to write.")]
-Tp = Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")]
-Pp = Annotated[int, typer.Option(min=1, help="Pipeline stages.")]
-Vpp = Annotated[int, typer.Option(min=1, help="Chunks of layers per pipeline stage (interleaved schedule).")]
-Dp = Annotated[int, typer.Option(min=1, help="Data-parallel ranks (replicas share files).")]
-Ep = Annotated[int, typer.Option(min=1, help="Expert-parallel ranks, of the data-parallel ones.")]
-Zero = Annotated[
-    int, typer.Option(min=0, max=3, help="ZeRO stage: 1 and 2 cut optimizer state over dp, 3 weights too.")
-]
-Multiple = Annotated[int, typer.Option(min=1, help="Pad the vocabulary to a multiple of this times tp.")]
-Budget = Annotated[int, typer.Option(min=1, help="Memory to stay within, in MiB.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Copying threads; the cores, at most 4, by default.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and write nothing.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where a killed run of the same conversion stopped.")]
-Container = Annotated[
-    str | None,
-    typer.Option(
-        "--from", help="hf, sharded, mindspore, strategy, iteration or ckpt, where the source could be several."
-    ),
-]
-Config = Annotated[
-    Path | None, typer.Option("--config", help="Model directory with config.json, where the source has none.")
-]
-FamilyName = Annotated[str | None, typer.Option("--family", help="Family file to use; `none` for --table.")]
-Spelled = Annotated[str | None, typer.Option("--from-spelling", help="Of the names, where they fit several spellings.")]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option("--allow", help="Pattern of names that may be left out although the model has no such tensor."),
-]
-Key = Annotated[str | None, typer.Option("--key", help="Where in a pickled file the state dict is, as `model.ema`.")]
-Strategies = Annotated[Path | None, typer.Option("--strategy", help="Strategy file or folder of a source of rank_N.")]
-Dtype = Annotated[str | None, typer.Option("--dtype", help="Round weights to F32, BF16, F16 or F64; kept by default.")]
+    context.call_on_close(gc.enable)
 
 
 def _options(budget: int, threads: int | None, force: bool, resume: bool, dry_run: bool = False) -> dict[str, Any]:
@@ -95,25 +106,10 @@ def _hints(
     return Hints(container, family, config, key, spelling, strategy, ending, redundancy_removed, tuple(allow or ()))
 
 
-@weights.command("convert")
+@weights.command("convert", cls=GroupedCommand)
 def weights_convert(
     source: Source,
     out: Out,
-    to: Annotated[
-        str, typer.Option("--to", help="sharded (ms_models), hf, mindspore, strategy, iteration or ckpt.")
-    ] = "sharded",
-    tp: Tp = 1,
-    pp: Pp = 1,
-    vpp: Vpp = 1,
-    dp: Dp = 1,
-    ep: Ep = 1,
-    zero: Zero = 0,
-    vocab_multiple: Multiple = 1,
-    spelling: Annotated[str, typer.Option(help="Names and fusing to write: hf, hf_fused, mindformers.")] = "hf",
-    dtype: Dtype = None,
-    weights_only: Annotated[
-        bool, typer.Option("--weights-only", help="Leave optimizer state and counters out.")
-    ] = False,
     container: Container = None,
     family: FamilyName = None,
     config: Config = None,
@@ -121,36 +117,31 @@ def weights_convert(
     allow: Allow = None,
     key: Key = None,
     strategy: Strategies = None,
-    ending: Annotated[
-        str | None, typer.Option(help="How file names in rank_N folders end, where those have several steps.")
-    ] = None,
-    redundancy_removed: Annotated[
-        bool, typer.Option("--redundancy-removed", help="Ranks of the source lack what others hold.")
-    ] = False,
-    to_strategy: Annotated[
-        Path | None, typer.Option("--to-strategy", help="With --to strategy: strategy files to cut by, not a layout.")
-    ] = None,
-    max_shard_size: Annotated[
-        int | None, typer.Option(min=1, help="Bytes per file, with --to hf or mindspore.")
-    ] = None,
-    crc: Annotated[bool, typer.Option("--crc", help="Write MindSpore's checksums (mindspore, ckpt).")] = False,
-    as_ckpt: Annotated[bool, typer.Option("--as-ckpt", help="With --to strategy: .ckpt files.")] = False,
-    remove_redundancy: Annotated[
-        bool, typer.Option("--remove-redundancy", help="With --to strategy: each piece in one rank's file only.")
-    ] = False,
-    mindformers: Annotated[
-        str | None, typer.Option(help="With --to strategy: MindFormers' file names before 2.x, with this prefix.")
-    ] = None,
-    epoch: Annotated[int, typer.Option(min=0, help="With --mindformers: the epoch in file names.")] = 1,
-    step: Annotated[int, typer.Option(min=0, help="With --to iteration or --mindformers: the step.")] = 0,
-    table: Annotated[
-        Path | None, typer.Option(help="With --family none: weights_table.json of the converted repository.")
-    ] = None,
-    module: Annotated[str | None, typer.Option(help="With --table: a module that a recipe built.")] = None,
-    of_class: Annotated[str | None, typer.Option("--class", help="With --table: a class, as `model.GPT`.")] = None,
-    arguments: Annotated[
-        str | None, typer.Option(help="With --class: its constructor's arguments, a JSON object.")
-    ] = None,
+    ending: Ending = None,
+    redundancy_removed: RedundancyRemoved = False,
+    to: To = "sharded",
+    tp: Tp = 1,
+    pp: Pp = 1,
+    vpp: Vpp = 1,
+    dp: Dp = 1,
+    ep: Ep = 1,
+    zero: Zero = 0,
+    vocab_multiple: Multiple = 1,
+    spelling: Spelling = "hf",
+    dtype: Dtype = None,
+    weights_only: WeightsOnly = False,
+    max_shard_size: ShardSize = None,
+    to_strategy: ToStrategy = None,
+    crc: Crc = False,
+    as_ckpt: AsCkpt = False,
+    remove_redundancy: RemoveRedundancy = False,
+    mindformers: Mindformers = None,
+    epoch: Epoch = 1,
+    step: Step = 0,
+    table: Table = None,
+    module: Module = None,
+    of_class: OfClass = None,
+    arguments: Arguments = None,
     memory_budget: Budget = 1024,
     threads: Threads = None,
     dry_run: DryRun = False,
@@ -225,7 +216,7 @@ def _object(text: str | None) -> dict[str, Any]:
     return value
 
 
-@weights.command("reshard")
+@weights.command("reshard", cls=GroupedCommand)
 def weights_reshard(
     source: Annotated[Path, Directory],
     out: Out,
@@ -236,6 +227,7 @@ def weights_reshard(
     ep: Ep = 1,
     zero: Zero = 0,
     vocab_multiple: Multiple = 1,
+    allow: Allow = None,
     memory_budget: Budget = 1024,
     threads: Threads = None,
     dry_run: DryRun = False,
@@ -249,15 +241,17 @@ def weights_reshard(
 
     layout = _layout(tp, pp, vpp, dp, ep, zero, vocab_multiple)
     options = _options(memory_budget, threads, force, resume, dry_run)
-    finish(command.reshard(source, out, layout=layout, **options), json, report)
+    hints = _hints(None, allow=allow)
+    finish(command.reshard(source, out, layout=layout, hints=hints, **options), json, report)
 
 
-@weights.command("export")
+@weights.command("export", cls=GroupedCommand)
 def weights_export(
     source: Source,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Hugging Face directory to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Hugging Face directory to write.", rich_help_panel=TARGET)],
     max_shard_size: Annotated[
-        int | None, typer.Option(min=1, help="Bytes per file; the files of the original by default.")
+        int | None,
+        typer.Option(min=1, help="Bytes per file; the files of the original by default.", rich_help_panel=TARGET),
     ] = None,
     dtype: Dtype = None,
     container: Container = None,
@@ -282,14 +276,20 @@ def weights_export(
     finish(result, json, report)
 
 
-@weights.command("verify")
+@weights.command("verify", cls=GroupedCommand)
 def weights_verify(
     path: Source,
     source: Annotated[
-        Path | None, typer.Option(exists=True, help="Original to derive every tensor from again.")
+        Path | None,
+        typer.Option(exists=True, help="Original to derive every tensor from again.", rich_help_panel=SOURCE),
     ] = None,
     cast: Annotated[
-        bool, typer.Option("--cast", help="Accept another dtype than the source's, if every value is rounded rightly.")
+        bool,
+        typer.Option(
+            "--cast",
+            help="Accept another dtype than the source's, if every value is rounded rightly.",
+            rich_help_panel=HOW,
+        ),
     ] = False,
     container: Container = None,
     config: Config = None,
@@ -310,12 +310,17 @@ def weights_verify(
     finish(result, json, report)
 
 
-@weights.command("diff")
+@weights.command("diff", cls=GroupedCommand)
 def weights_diff(
     first: Source,
     second: Source,
-    first_from: Annotated[str | None, typer.Option("--first-from", help="Container of the first, if unclear.")] = None,
-    second_from: Annotated[str | None, typer.Option("--second-from", help="Container of the second.")] = None,
+    first_from: Annotated[
+        str | None,
+        typer.Option("--first-from", help="Container of the first, if unclear.", rich_help_panel=SOURCE),
+    ] = None,
+    second_from: Annotated[
+        str | None, typer.Option("--second-from", help="Container of the second.", rich_help_panel=SOURCE)
+    ] = None,
     config: Config = None,
     json: Json = False,
     report: ReportFile = None,

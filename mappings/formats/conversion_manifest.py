@@ -58,6 +58,8 @@ class ConversionManifest:
         texts = (manifest.container, manifest.spelling)
         if not all(isinstance(t, str) for t in texts) or not isinstance(manifest.source, dict):
             raise UserError(f"{path}: malformed (container, spelling or source)")
+        if not files:
+            raise UserError(f"{path}: lists no files")
         for name, record in files.items():
             parts = PurePosixPath(name).parts
             if not parts or ".." in parts or name.startswith("/") or not name.isprintable():

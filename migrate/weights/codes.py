@@ -147,6 +147,11 @@ CODES = {
         "Padding is dropped; what a run trained or initialised in rows behind the vocabulary would be lost with it.",
         "Correct vocab_size in config.json if the rows are tokens; allow the tensor (--allow) if they are not.",
     ),
+    "W027": Code(
+        Severity.NOTE,
+        "The manifest knows the small file as another one; it is taken as it is now.",
+        "Nothing to do if somebody meant to change it.",
+    ),
 }  # fmt: skip
 
 

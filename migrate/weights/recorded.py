@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 
 from mappings.formats.conversion_manifest import NAME as CONVERSION
@@ -12,6 +13,7 @@ from mappings.formats.regular_files import is_there
 from migrate.report import Finding
 from migrate.weights.codes import finding
 from migrate.weights.containers import sharded
+from migrate.weights.side_files import CARRIED
 
 
 def recorded(home: Path, container: str | None = None) -> tuple[str, Mapping[str, FileRecord]] | None:
@@ -33,6 +35,8 @@ def recorded(home: Path, container: str | None = None) -> tuple[str, Mapping[str
 def of_other_size(home: Path, container: str | None = None) -> list[Finding]:
     """Findings for recorded files that are missing, cut, or others: cheap, so that every reader asks first.
 
+    What people do change, a configuration or the files of a tokenizer, is noted; all else is an error.
+
     Args and errors are those of `recorded`.
     """
     known = recorded(home, container)
@@ -42,8 +46,10 @@ def of_other_size(home: Path, container: str | None = None) -> list[Finding]:
     found = []
     for file, record in sorted(records.items()):
         path = home / file
-        if not path.is_file():
-            found.append(finding("W010", "missing", file=file))
-        elif (size := path.stat().st_size) != record.bytes:
-            found.append(finding("W011", f"{size} bytes, {name} says {record.bytes}", file=file))
+        missing = not path.is_file()
+        if not missing and path.stat().st_size == record.bytes:
+            continue
+        message = "missing" if missing else f"{path.stat().st_size} bytes, {name} says {record.bytes}"
+        code = "W027" if any(fnmatch(file, one) for one in CARRIED) else "W010" if missing else "W011"
+        found.append(finding(code, message, file=file))
     return found

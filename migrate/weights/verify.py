@@ -82,7 +82,8 @@ def verify(
     if source is None:
         report.stages.append(Stage("source", Verdict.SKIPPED, "no source was given"))
         return report
-    if damaged := of_other_size(home_of(source), source_hints.container if source_hints else None):
+    damaged = of_other_size(home_of(source), source_hints.container if source_hints else None)
+    if any(found.severity is Severity.ERROR for found in damaged):
         _add(report, "source", damaged, f"{source} is not what was written", None)
         return report
     original = open_checkpoint(source, source_hints)

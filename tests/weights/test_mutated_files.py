@@ -175,6 +175,7 @@ FIRST = ("source", "files", "model-00001-of-00002.safetensors")
     [
         ("hf/model.safetensors.index.json", ("metadata",), True),
         ("hf/model.safetensors.index.json", ("metadata",), [1]),
+        ("mindspore/conversion_manifest.json", ("files",), {}),
         ("mindspore/conversion_manifest.json", ("source", "left_out"), [[]]),
         ("mindspore/conversion_manifest.json", (*FIRST, "tensors", 1, 0), []),
         ("mindspore/conversion_manifest.json", FIRST, None),

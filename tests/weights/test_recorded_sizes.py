@@ -99,3 +99,18 @@ def test_copies_of_what_is_not_written_are_not_compared(tmp_path: Path) -> None:
         assert found.exit_code == 0
         (replicas,) = [stage for stage in found.stages if stage.name == "replicas"]
         assert replicas.compared is not None and replicas.compared * 3 == stages[0].compared
+
+
+def test_a_changed_configuration_is_noted(tmp_path: Path) -> None:
+    """Small files are edited by people; what holds tensors, or says where they are, is not."""
+    write_model(tmp_path / "hf", config("llama"))
+    convert(tmp_path / "hf", tmp_path / "full", destination=Destination("mindspore"))
+    body = json.loads((tmp_path / "full/config.json").read_text())
+    (tmp_path / "full/config.json").write_text(json.dumps({**body, "use_cache": False}))
+    (tmp_path / "full/tokenizer.json").unlink()
+    report = export(tmp_path / "full", tmp_path / "back")
+    assert [(f.code, f.file) for f in report.findings] == [("W027", "config.json"), ("W027", "tokenizer.json")]
+    assert report.exit_code == 0 and verify(tmp_path / "full").exit_code == 1
+    with (tmp_path / "full/param_name_map.json").open("a") as file:
+        file.write(" ")
+    assert export(tmp_path / "full", tmp_path / "new").exit_code == 1

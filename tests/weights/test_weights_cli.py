@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from pathlib import Path
@@ -153,6 +154,26 @@ def test_a_dry_run_prints_the_plan(place: Path, tmp_path: Path, capsys: pytest.C
     for name, found in facts.items():
         assert found is not None and int(found[1].replace(",", "")) == done[name], name
     assert done["bytes_moved"] == done["bytes_to_read"]
+
+
+def test_help_has_its_options_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*CONVERT, "--help"]) == 0
+    text = capsys.readouterr().out
+    headings = re.findall(r"^(\S.*):$", text, re.M)
+    assert headings == ["Arguments", "Target", "Source", "Any state dict (--family none)", "How", "Options"]
+    parts = dict(zip(headings, re.split(r"^\S.*:$", text, flags=re.M)[1:], strict=True))
+    options = {name: re.findall(r"^  (?:-\w, )?(--[\w-]+)", part, re.M) for name, part in parts.items()}
+    assert options["Options"] == ["--json", "--report", "--help"]
+    assert {"--from", "--allow"} <= {*options["Source"]} and {"--to", "--tp"} <= {*options["Target"]}
+    assert {"--resume", "--force"} <= {*options["How"]} and max(map(len, options.values())) < 25
+    for command in ("reshard", "export", "verify", "diff", "inspect"):
+        assert cli.main(["weights", command, "--help"]) == 0
+        assert "\nOptions:\n  --json" in capsys.readouterr().out
+
+
+def test_a_command_leaves_the_collector_of_cycles_on(place: Path) -> None:
+    assert gc.isenabled() and cli.main(["weights", "diff", str(place / "hf"), str(place / "sharded")]) == 0
+    assert gc.isenabled()
 
 
 class Clock:
