@@ -11,6 +11,8 @@ from ms_models.families.causal_lm import CausalLM
 from ms_models.families.gemma2 import Gemma2ForCausalLM
 from ms_models.families.gemma3_text import Gemma3ForCausalLM
 from ms_models.families.glm4 import Glm4ForCausalLM
+from ms_models.families.gpt2 import GPT2LMHeadModel
+from ms_models.families.gpt_neox import GPTNeoXForCausalLM
 from ms_models.families.llama import LlamaForCausalLM
 from ms_models.families.mistral import MistralForCausalLM
 from ms_models.families.phi3 import Phi3ForCausalLM
@@ -78,6 +80,8 @@ class AutoModelForCausalLM:
 register("gemma2", Gemma2ForCausalLM)
 register("gemma3_text", Gemma3ForCausalLM)
 register("glm4", Glm4ForCausalLM)
+register("gpt2", GPT2LMHeadModel)
+register("gpt_neox", GPTNeoXForCausalLM)
 register("llama", LlamaForCausalLM)
 register("mistral", MistralForCausalLM)
 register("phi3", Phi3ForCausalLM)

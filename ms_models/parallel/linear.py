@@ -84,7 +84,11 @@ class RowParallelLinear(Linear):
         self.enter_bias = CopyToGroup(group) if bias and shared_bias else None
 
     def construct(self, x: Tensor) -> Tensor:
-        y = self.leave(ops.dense(x, self.weight))
+        y = self.leave(self.multiply(x))
         if self.bias is None:
             return y
         return y + (self.bias if self.enter_bias is None else self.enter_bias(self.bias))
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """This rank's partial results."""
+        return ops.dense(x, self.weight)

@@ -10,6 +10,7 @@ from mappings.errors import UserError
 from mappings.families import Family
 from ms_models.families.config import DecoderConfig, positive, switch, token_ids
 from ms_models.families.ignored_dropout import warn_of_dropout
+from ms_models.layers.activation import Activation, activation, gelu_tanh
 
 # What transformers takes for fields that config.json leaves out.
 DROPOUT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
@@ -20,7 +21,7 @@ END = 50256
 class GPT2Config(DecoderConfig):
     """Shape and settings of a GPT-2. `rms_norm_eps` is that of its layer norms."""
 
-    activation: str = "gelu_new"
+    act: Activation = gelu_tanh
     attention_scales: tuple[float, ...] = ()
     """What scores are multiplied by, per layer."""
 
@@ -60,6 +61,6 @@ class GPT2Config(DecoderConfig):
             tie_word_embeddings=family.flag(raw, "tied"),
             eos_token_ids=token_ids({"eos_token_id": END, **raw}, "eos_token_id"),
             pad_token_id=next(iter(token_ids(raw, "pad_token_id")), None),
-            activation=raw.get("activation_function", "gelu_new"),
+            act=activation("activation_function", raw.get("activation_function", "gelu_new")),
             attention_scales=scales,
         )

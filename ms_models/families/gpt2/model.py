@@ -10,14 +10,13 @@ from typing import Any
 
 from mindspore import Tensor, nn, ops
 
+from mappings.errors import UserError
 from mappings.families import Family
 from ms_models.families.causal_lm import CausalLM
-from ms_models.families.config import DecoderConfig
 from ms_models.families.decoder import Cache, Decoder
 from ms_models.families.gpt2.config import GPT2Config
 from ms_models.families.gpt2.sharding import GPT2Sharding
 from ms_models.families.sharding import Sharding
-from ms_models.layers.activation import activation
 
 
 class GPT2Attention(nn.Cell):
@@ -56,7 +55,7 @@ class GPT2MLP(nn.Cell):
         self.enter = sharding.enter()
         self.c_fc = sharding.ffn_in(config.hidden_size, config.intermediate_size, bias=True)
         self.c_proj = sharding.ffn_out(config.intermediate_size, config.hidden_size, bias=True)
-        self.act = activation("activation_function", config.activation)
+        self.act = config.act
 
     def construct(self, x_BSM: Tensor) -> Tensor:
         return self.c_proj(self.act(self.c_fc(self.enter(x_BSM))))
@@ -91,7 +90,11 @@ class GPT2Model(Decoder):
         table = sharding.position_table(self.positions, config.hidden_size) if sharding.place.is_first else None
         self.position_table = table
 
-    def make_norm(self, config: DecoderConfig, sharding: Sharding) -> nn.Cell:
+    def make_embedding(self, config: GPT2Config, sharding: Sharding) -> nn.Cell:
+        """Tokens to vectors; a pad token learns as every other."""
+        return sharding.embedding(config.hidden_size)
+
+    def make_norm(self, config: GPT2Config, sharding: Sharding) -> nn.Cell:
         """The norm behind the last block."""
         return sharding.layer_norm(config.hidden_size, config.rms_norm_eps)
 
@@ -115,7 +118,9 @@ class GPT2Model(Decoder):
                 if before + length > self.positions:
                     raise ValueError("input_ids are longer than n_positions of config.json")
                 position_ids = ops.arange(before, before + length).expand_dims(0)
-            x_BSM = x_BSM + self.position_table(position_ids)
+            inside = ops.logical_and(position_ids >= 0, position_ids < self.positions)
+            x_BSM = x_BSM + self.position_table(ops.where(inside, position_ids, 0))
+            x_BSM = ops.where(inside.all(), x_BSM, float("nan"))
         return super().through(x_BSM, chunk, length, attention_mask, position_ids, past)
 
 
@@ -136,3 +141,17 @@ class GPT2LMHeadModel(CausalLM):
     def read_config(raw: Mapping[str, Any], family: Family) -> GPT2Config:
         """Typed settings from the contents of `config.json`."""
         return GPT2Config.read(raw, family)
+
+    def generate(self, input_ids: Tensor, max_new_tokens: int, attention_mask: Tensor | None = None) -> Tensor:
+        """See `CausalLM`.
+
+        Raises:
+            UserError: also where the longest row would run past the table of positions.
+        """
+        longest = input_ids.shape[1] if attention_mask is None else int((attention_mask.asnumpy() != 0).sum(1).max())
+        if longest + max_new_tokens - 1 > self.config.max_position_embeddings:
+            raise UserError(
+                f"generate: {longest} tokens and {max_new_tokens} new ones are more than "
+                f"n_positions={self.config.max_position_embeddings}"
+            )
+        return super().generate(input_ids, max_new_tokens, attention_mask)

@@ -9,6 +9,7 @@ from typing import Any
 from mappings.families import Family
 from ms_models.families.config import DecoderConfig, switch
 from ms_models.families.ignored_dropout import warn_of_dropout
+from ms_models.layers.activation import Activation, activation, gelu
 from ms_models.layers.rotary import RopeConfig
 
 # What transformers takes for fields that config.json leaves out.
@@ -20,7 +21,7 @@ ROTATED, THETA, END = 0.25, 10000, 2
 class GPTNeoXConfig(DecoderConfig):
     """Shape and settings of a GPT-NeoX. `rms_norm_eps` is that of its layer norms."""
 
-    activation_name: str = "gelu"
+    act: Activation = gelu
     parallel_residual: bool = True
     """Whether attention and feed-forward read the same input, instead of one after the other."""
 
@@ -32,7 +33,7 @@ class GPTNeoXConfig(DecoderConfig):
             UserError: a field is missing or odd, or asks for what is not supported.
         """
         warn_of_dropout(raw, DROPOUT)
-        activation = raw.get("hidden_act", "gelu")
+        name = raw.get("hidden_act", "gelu")
         bias = family.flag(raw, "attention_bias")
         shared = {
             "eos_token_id": END,
@@ -43,12 +44,12 @@ class GPTNeoXConfig(DecoderConfig):
         return cls.from_json(
             shared,
             family,
-            activation=("hidden_act", activation),  # any of those that the layers know
+            activation=("hidden_act", name),  # any of those that the layers know
             sizes={"kv_heads": family.dims(raw)["heads"]},
             rope=RopeConfig.from_json(rotary_fields(raw), partial=True),
             qkv_bias=bias,
             o_bias=bias,
-            activation_name=activation,
+            act=activation("hidden_act", name),
             parallel_residual=switch(raw, "use_parallel_residual", True),
         )
 

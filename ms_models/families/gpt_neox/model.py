@@ -12,12 +12,10 @@ from mindspore import Tensor, nn, ops
 
 from mappings.families import Family
 from ms_models.families.causal_lm import CausalLM
-from ms_models.families.config import DecoderConfig
 from ms_models.families.decoder import Decoder
 from ms_models.families.gpt_neox.config import GPTNeoXConfig
 from ms_models.families.gpt_neox.sharding import GPTNeoXSharding
 from ms_models.families.sharding import Sharding
-from ms_models.layers.activation import activation
 from ms_models.layers.rotary import rotate
 
 
@@ -57,7 +55,7 @@ class GPTNeoXMLP(nn.Cell):
         self.enter = sharding.enter()
         self.dense_h_to_4h = sharding.ffn_in(config.hidden_size, config.intermediate_size, bias=True)
         self.dense_4h_to_h = sharding.ffn_out(config.intermediate_size, config.hidden_size, bias=True)
-        self.act = activation("hidden_act", config.activation_name)
+        self.act = config.act
 
     def construct(self, x_BSM: Tensor) -> Tensor:
         return self.dense_4h_to_h(self.act(self.dense_h_to_4h(self.enter(x_BSM))))
@@ -88,7 +86,11 @@ class GPTNeoXModel(Decoder):
 
     layer_class = GPTNeoXLayer
 
-    def make_norm(self, config: DecoderConfig, sharding: Sharding) -> nn.Cell:
+    def make_embedding(self, config: GPTNeoXConfig, sharding: Sharding) -> nn.Cell:
+        """Tokens to vectors; a pad token learns as every other."""
+        return sharding.embedding(config.hidden_size)
+
+    def make_norm(self, config: GPTNeoXConfig, sharding: Sharding) -> nn.Cell:
         """The norm behind the last layer."""
         return sharding.layer_norm(config.hidden_size, config.rms_norm_eps)
 
