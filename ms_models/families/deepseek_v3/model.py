@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mindspore import Tensor
+from mindspore import Parameter, Tensor
 
 from mappings.families import Family
 from ms_models.families.causal_lm import CausalLM
@@ -17,6 +17,8 @@ from ms_models.families.deepseek_v3 import further
 from ms_models.families.deepseek_v3.config import DeepseekV3Config
 from ms_models.families.deepseek_v3.layers import DeepseekV3DecoderLayer
 from ms_models.families.sharding import Sharding
+
+TABLE = "model.embed_tokens.weight"
 
 
 class DeepseekV3Model(Decoder):
@@ -27,6 +29,8 @@ class DeepseekV3Model(Decoder):
     def __init__(self, config: DeepseekV3Config, sharding: Sharding) -> None:
         super().__init__(config, sharding)
         place = sharding.place
+        if self.embed_tokens is None and TABLE in place.held:
+            self.embed_tokens = self.make_embedding(config, sharding)  # further-token layers embed on the last stage
         wanted = config.further_tokens if place.is_last and further.GROUP in place.optional else 0
         self.further: tuple[tuple[int, int], ...] = ()
         """For each further-token layer, its place among `layers` and its chunk."""
@@ -57,6 +61,14 @@ class DeepseekV3ForCausalLM(CausalLM):
     def read_config(raw: Mapping[str, Any], family: Family) -> DeepseekV3Config:
         """Typed settings from the contents of `config.json`."""
         return DeepseekV3Config.read(raw, family)
+
+    def parameters_of(self, chunk: int) -> list[Parameter]:
+        """See `CausalLM.parameters_of`; further-token layers follow the last chunk."""
+        own = super().parameters_of(chunk)
+        if self.is_last and chunk == self.last_chunk:
+            layers = list(self.body.layers)
+            own += [p for position, _ in self.body.further for p in layers[position].trainable_params()]
+        return own
 
     def total_loss(
         self, x_BSM: Tensor, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None
