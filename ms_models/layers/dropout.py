@@ -37,35 +37,35 @@ class Dropout(nn.Cell):
     Args:
         rate: share that is zeroed, in [0, 1).
         site: number of this layer among those of the model that drop.
+        part: which of the equal parts along axis 1 this rank has; 0 where it has all.
     """
 
-    def __init__(self, rate: float, site: int) -> None:
+    def __init__(self, rate: float, site: int, part: int = 0) -> None:
         super().__init__()
         assert 0 <= rate < 1, f"dropout of {rate}"
         self.rate = rate
         self.site = site * 0x3C6EF35F % (1 << 31)
+        self.part = part
         self.scale = 1.0 / (1.0 - rate)
         self.threshold = round(rate * (1 << 32)) - (1 << 31)
 
-    def construct(self, x: Tensor, seeds: Tensor, first: int = 0) -> Tensor:
+    def construct(self, x: Tensor, seeds: Tensor) -> Tensor:
         """`x` with values dropped.
 
         Args:
             x: `[B, S, N]` or `[B, H, S, N]`.
             seeds: `[B]`, see `sample_seeds`.
-            first: index, in the whole tensor, of the first of `x` along axis 1.
         """
         if not self.training or self.rate == 0:
             return x
-        return x * (self.keep(x.shape, seeds, first).astype(x.dtype) * self.scale)
+        return x * (self.keep(x.shape, seeds).astype(x.dtype) * self.scale)
 
-    def keep(self, shape: tuple[int, ...], seeds: Tensor, first: int) -> Tensor:
+    def keep(self, shape: tuple[int, ...], seeds: Tensor) -> Tensor:
         """Which values stay, bool of the given shape."""
         rows = 1
         for size in shape[1:-1]:
             rows = rows * size
-        start = first * (rows // shape[1])
-        row = ops.arange(start, start + rows).astype(ms.int32) * SPREAD
+        row = ops.arange(self.part * rows, (self.part + 1) * rows).astype(ms.int32) * SPREAD
         key = scramble(scramble(seeds + self.site).expand_dims(1) + row).reshape(shape[:-1] + (1,))
         column = scramble(ops.arange(shape[-1]).astype(ms.int32) + SPREAD)
         value = key + column

@@ -21,9 +21,7 @@ def padding_bias(attention_mask: Tensor) -> Tensor:
     return ((attention_mask == 0).astype(ms.float32) * LOWEST).expand_dims(1).expand_dims(1)
 
 
-def encoder_attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: Dropout, seeds: Tensor, first_head: int
-) -> Tensor:
+def encoder_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: Dropout, seeds: Tensor) -> Tensor:
     """`dropout(softmax(q k^T / sqrt(D) + bias)) v` per head.
 
     Args:
@@ -33,7 +31,6 @@ def encoder_attention(
         bias: `[B, 1, 1, T]`, see `padding_bias`; None for none.
         dropout: of the weights.
         seeds: of the samples, `[B]`.
-        first_head: index of the first of these heads in the whole model.
 
     Returns:
         `[B, S, H * D]`. The softmax runs in fp32.
@@ -43,6 +40,6 @@ def encoder_attention(
     scores = multiply_transposed(q_BHSD, k.transpose(0, 2, 1, 3)).astype(ms.float32)
     if bias is not None:
         scores = scores + bias
-    weights = dropout(ops.softmax(scores, -1), seeds, first_head).astype(v.dtype)
+    weights = dropout(ops.softmax(scores, -1), seeds).astype(v.dtype)
     y_BHSD = multiply(weights, v.transpose(0, 2, 1, 3))
     return y_BHSD.transpose(0, 2, 1, 3).reshape(batch, queries, heads * width)

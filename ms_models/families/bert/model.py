@@ -17,7 +17,7 @@ from mappings.families import Family
 from ms_models.families.bert.sharding import BertSharding
 from ms_models.families.encoder_config import EncoderConfig
 from ms_models.families.masked_lm import MaskedLM
-from ms_models.layers.dropout import Dropout, sample_seeds
+from ms_models.layers.dropout import sample_seeds
 from ms_models.layers.encoder_attention import encoder_attention, padding_bias
 from ms_models.parallel.place import Place
 
@@ -35,7 +35,7 @@ class BertEmbeddings(nn.Cell):
         self.position_embeddings = sharding.position_table(self.positions, hidden)
         self.token_type_embeddings = sharding.position_table(self.segments, hidden)
         self.LayerNorm = sharding.layer_norm(hidden, config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout, 0)
+        self.dropout = sharding.dropout(config.hidden_dropout, 0)
 
     def construct(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None, seeds: Tensor) -> Tensor:
         if segments is None:
@@ -58,9 +58,9 @@ class BertEmbeddings(nn.Cell):
 
 
 def look_up(table: nn.Cell, ids: Tensor, count: int) -> Tensor:
-    """Rows `ids` of a table of `count`; NaN where there is none, which devices disagree about."""
+    """Rows `ids` of a table of `count`; NaN everywhere if one is outside, which devices disagree about."""
     known = ops.logical_and(ids >= 0, ids < count)
-    return ops.where(known.expand_dims(-1), table(ops.where(known, ids, 0)), float("nan"))
+    return ops.where(known.all(), table(ops.where(known, ids, 0)), float("nan"))
 
 
 class BertSelfAttention(nn.Cell):
@@ -70,12 +70,11 @@ class BertSelfAttention(nn.Cell):
         super().__init__()
         hidden, heads = config.hidden_size, config.num_attention_heads
         self.heads, self.width = sharding.local(heads), config.head_dim
-        self.first_head = sharding.first(heads)
         self.enter = sharding.enter()
         self.query = sharding.attention_in(hidden, heads * self.width, bias=True)
         self.key = sharding.attention_in(hidden, heads * self.width, bias=True)
         self.value = sharding.attention_in(hidden, heads * self.width, bias=True)
-        self.dropout = Dropout(config.attention_dropout, 1 + SITES * layer)
+        self.dropout = sharding.head_dropout(config.attention_dropout, 1 + SITES * layer)
 
     def construct(self, x_BSM: Tensor, bias: Tensor | None, seeds: Tensor) -> Tensor:
         x_BSM = self.enter(x_BSM)
@@ -83,7 +82,7 @@ class BertSelfAttention(nn.Cell):
         q_BSHD = self.query(x_BSM).reshape(shape)
         k_BSHD = self.key(x_BSM).reshape(shape)
         v_BSHD = self.value(x_BSM).reshape(shape)
-        return encoder_attention(q_BSHD, k_BSHD, v_BSHD, bias, self.dropout, seeds, self.first_head)
+        return encoder_attention(q_BSHD, k_BSHD, v_BSHD, bias, self.dropout, seeds)
 
 
 class BertOutput(nn.Cell):
@@ -93,7 +92,7 @@ class BertOutput(nn.Cell):
         super().__init__()
         self.dense = dense
         self.LayerNorm = sharding.layer_norm(config.hidden_size, config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout, site)
+        self.dropout = sharding.dropout(config.hidden_dropout, site)
 
     def construct(self, y: Tensor, x_BSM: Tensor, seeds: Tensor) -> Tensor:
         return self.LayerNorm(self.dropout(self.dense(y), seeds) + x_BSM)

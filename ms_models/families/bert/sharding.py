@@ -11,24 +11,12 @@ The same facts stand per parameter in the family files (`cut`); a model checks t
 
 from __future__ import annotations
 
-import mindspore as ms
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, ops
 
 from mappings.errors import UserError
-from ms_models.families.sharding import Sharding
-from ms_models.layers.layer_norm import LayerNorm
+from ms_models.families.sharding import SEQUENCE, Sharding
+from ms_models.layers.dropout import Dropout
 from ms_models.parallel.place import Place
-
-
-class Table(nn.Cell):
-    """Rows by number, the whole table on every rank."""
-
-    def __init__(self, rows: int, width: int) -> None:
-        super().__init__()
-        self.weight = Parameter(ops.zeros((rows, width), ms.float32), name="weight")
-
-    def construct(self, ids: Tensor) -> Tensor:
-        return ops.gather(self.weight, ids, 0)
 
 
 class BertSharding(Sharding):
@@ -43,17 +31,19 @@ class BertSharding(Sharding):
         layout = place.mesh.layout
         if layout.pp > 1 or layout.cp > 1:
             raise UserError(f"layout: {layout}: encoders are cut over tp and replicated over dp, nothing else")
-        if self.is_sequence_parallel:
-            raise UserError("layout: sequence_parallel is not supported for encoders; switch it off")
+        if place.options.recompute != "none":
+            raise UserError(f"layout: recompute {place.options.recompute!r} is not supported for encoders, only 'none'")
 
-    def first(self, heads: int) -> int:
-        """Index, in the whole model, of the first of this rank's heads, of `heads` in all."""
-        return self.group.index * self.local(heads)
+    def dropout(self, rate: float, site: int) -> Dropout:
+        """Of the residual stream, which every rank has whole or a part of."""
+        return Dropout(rate, site, self.group.index if self.is_sequence_parallel else 0)
 
-    def position_table(self, rows: int, width: int) -> Table:
-        """Positions, or kinds of segments."""
-        return Table(rows, width)
+    def head_dropout(self, rate: float, site: int) -> Dropout:
+        """Of the attention weights of this rank's heads."""
+        return Dropout(rate, site, self.group.index)
 
-    def layer_norm(self, width: int, eps: float) -> LayerNorm:
-        """Any of the norms."""
-        return LayerNorm(width, eps)
+    def own(self, x: Tensor) -> Tensor:
+        """This rank's part of the sequence, of `[B, S]`."""
+        if not self.is_sequence_parallel:
+            return x
+        return ops.split(x, x.shape[SEQUENCE] // self.group.size, SEQUENCE)[self.group.index]

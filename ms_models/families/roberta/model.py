@@ -28,6 +28,7 @@ class RobertaEmbeddings(BertEmbeddings):
         super().__init__(config, sharding)
         assert config.pad_token_id is not None, "read_config refuses this"
         self.pad = config.pad_token_id
+        self.own = sharding.own
 
     def count(self, ids: Tensor) -> Tensor:
         """Positions of tokens, `[B, S]`: pad + 1, pad + 2 ... over what is no padding token."""
@@ -39,7 +40,7 @@ class RobertaEmbeddings(BertEmbeddings):
     def position_rows(self, positions: Tensor) -> Tensor:
         """Rows of the position table."""
         rows = super().position_rows(positions)
-        return ops.where((positions != self.pad).expand_dims(-1), rows, ops.stop_gradient(rows))
+        return ops.where((self.own(positions) != self.pad).expand_dims(-1), rows, ops.stop_gradient(rows))
 
 
 class RobertaModel(BertModel):
