@@ -46,7 +46,8 @@ class CausalLM(Pretrained):
         self.vocab_rows = place.vocab_rows
         self.gather_vocab = GatherFromGroup(group, 2)
         self.cross_entropy = VocabParallelCrossEntropy(config.vocab_size, place.vocab_rows, group)
-        self.rename_parameters({"body.": f"{self.body_name}.", **self.renamed})
+        numbers = {f"body.layers.{index}.": f"body.layers.{layer}." for index, layer in enumerate(place.layers)}
+        self.rename_parameters(numbers, {"body.": f"{self.body_name}."}, self.renamed)
         self.check_parameters()
 
     def head(self, x_BSM: Tensor) -> Tensor:

@@ -23,8 +23,8 @@ class Decoder(nn.Cell):
     """The part of a decoder that a rank holds.
 
     A family sets `layer_class`, called with (config, sharding, index of the layer), and overrides `make_embedding` and
-    `make_norm` where its own differ. A rank of a pipeline has some of the layers, under their names in the whole model;
-    only the first stage embeds and only the last one has the norm.
+    `make_norm` where its own differ. A rank of a pipeline has some of the layers; only the first stage
+    embeds and only the last one has the norm.
     """
 
     layer_class: type[Any]
@@ -34,7 +34,7 @@ class Decoder(nn.Cell):
         place = sharding.place
         holds_table = place.is_first or (place.is_last and config.tie_word_embeddings)
         self.embed_tokens: Any = self.make_embedding(config, sharding) if holds_table else None
-        self.layers = numbered({index: self.layer_class(config, sharding, index) for index in place.layers})
+        self.layers = nn.CellList([self.layer_class(config, sharding, index) for index in place.layers])
         self.norm: Any = self.make_norm(config, sharding) if place.is_last else None
         self.rotary = Rotary(config.rope, config.head_dim) if config.rope is not None else None
         self.chunks = _places_of_chunks(place)
@@ -131,13 +131,6 @@ class Decoder(nn.Cell):
     def finish(self, x_BSM: Tensor) -> Tensor:
         """Where the last stage ends: what the head reads."""
         return self.norm(x_BSM)
-
-
-def numbered(cells: dict[int, nn.Cell]) -> nn.CellList:
-    """A list whose parameters are called by the numbers of their cells, not by their places in the list."""
-    for number, cell in cells.items():
-        cell.update_parameters_name(f"{number}.")
-    return nn.CellList(list(cells.values()), auto_prefix=False)
 
 
 def _places_of_chunks(place: Place) -> tuple[tuple[int, int], ...]:

@@ -40,12 +40,17 @@ class Pretrained(nn.Cell):
         self.held: dict[str, Held] = place.held
         self.origin: Origin | None = None
 
-    def rename_parameters(self, beginnings: Mapping[str, str]) -> None:
-        """Gives parameters their names in checkpoints: each of the beginnings is replaced, one after the other."""
+    def rename_parameters(self, *tables: Mapping[str, str]) -> None:
+        """Gives parameters their names in checkpoints.
+
+        Args:
+            tables: applied one after the other: beginnings of names, and what stands in their place. Of a table, the
+                first beginning that fits a name is replaced.
+        """
         for parameter in self.get_parameters():
-            for beginning, replacement in beginnings.items():
-                if parameter.name.startswith(beginning):
-                    parameter.name = replacement + parameter.name.removeprefix(beginning)
+            for table in tables:
+                beginning = next((key for key in table if parameter.name.startswith(key)), "")
+                parameter.name = table.get(beginning, "") + parameter.name.removeprefix(beginning)
 
     def check_parameters(self) -> None:
         """Asserts that the cells hold exactly the parameters, in exactly the shapes, that the family's facts name."""
