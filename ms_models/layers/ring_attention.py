@@ -70,7 +70,7 @@ class _Round(nn.Cell):
     def construct(self, q_BSHD: Tensor, k_BTKD: Tensor, v_BTKE: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         queries = self.grouped(q_BSHD * self.scale_of(q_BSHD), k_BTKD.shape[2])
         travelling = self.packed(k_BTKD, v_BTKE)
-        seen = None
+        seen: Any = None
         for step in range(self.size):
             if step > 0:
                 travelling = self.shift(travelling)
@@ -91,7 +91,8 @@ class _Round(nn.Cell):
         y = self.grouped(y.reshape(*q_BSHD.shape[:3], -1), groups)
         delta = (dy.astype(ms.float32) * y.astype(ms.float32)).sum(axis=-1, keepdims=True)
         travelling = self.packed(k_BTKD, v_BTKE)
-        gradient = dq = None
+        gradient: Any = None
+        dq: Any = None
         for step in range(self.size):
             if step > 0:
                 # Ranks must make their calls in one order, so every shift waits for the one before it.

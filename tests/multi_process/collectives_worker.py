@@ -1,11 +1,10 @@
-"""One rank of the tests of collectives: `python collectives_worker.py pair|grid`, started by msrun.
+"""One rank of the tests of collectives over two ranks, started by msrun; `grid` is for four, see four_ranks_worker.
 
 Every rank knows what all ranks pass, and works out with numpy what it must get, bit for bit. Nothing is judged here.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from harness import report
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 
 from mappings.layout import ParallelLayout
 from ms_models.parallel import collectives as c
@@ -104,20 +103,34 @@ def forward_cases(group: Group, native: bool | None = None) -> dict[str, Case]:
     }
 
 
+def run_all(cells: dict[str, Cell], mine: Tensor, jit: bool) -> dict[str, Tensor]:
+    """The result of every Cell; in one compiled function, where each waits for the one before it."""
+
+    def run(x: Tensor) -> tuple[Tensor, ...]:
+        results = []
+        for cell in cells.values():
+            results.append(cell(x))
+            x = ops.depend(x, results[-1])
+        return tuple(results)
+
+    return dict(zip(cells, compiled(jit, run)(mine), strict=True))
+
+
 def compare_forward(group: Group, jit: bool, kinds: tuple[str, ...]) -> dict[str, bool]:
     """Every collective on every kind of data, and refusals."""
     result = {}
     data = inputs(group.size)
+    cases = forward_cases(group)
     for kind in kinds:
         mine = Tensor(data[kind][group.index])
         if kind == "bf16":
             mine = mine.astype(ms.bfloat16)
-        for name, (cell, expected) in forward_cases(group).items():
-            result[f"{name} {kind}"] = same_bits(compiled(jit, cell)(mine), expected(data[kind], group.index))
-    shifted = compiled(jit, forward_cases(group)["shift 1"][0])
-    result["bool refused"] = refuses(shifted, Tensor([True]))
-    result["fp64 refused"] = refuses(shifted, Tensor([1.0], ms.float64))
-    uneven = compiled(jit, forward_cases(group)["reduce_scatter rows"][0])
+        found = run_all({name: cell for name, (cell, _) in cases.items()}, mine, jit)
+        for name, (_, expected) in cases.items():
+            result[f"{name} {kind}"] = same_bits(found[name], expected(data[kind], group.index))
+    result["bool refused"] = refuses(compiled(jit, cases["shift 1"][0]), Tensor([True]))
+    result["fp64 refused"] = refuses(cases["shift 1"][0], Tensor([1.0], ms.float64))
+    uneven = compiled(jit, cases["reduce_scatter rows"][0])
     result["uneven refused"] = refuses(uneven, Tensor(np.ones((5, 2), np.float32)), "cannot be cut over")
     return result
 
@@ -189,22 +202,52 @@ def weighted(function: Cell) -> Callable[[Tensor, Tensor], Tensor]:
     return loss
 
 
-def compare_gradients(group: Group, jit: bool) -> dict[str, bool]:
+def compare_gradients(group: Group) -> dict[str, bool]:
     """Gradients of `sum(weight * collective(x))` with weights that differ per rank."""
     me, size = group.index, group.size
     result = {}
     x = Tensor(np.arange(32, dtype=np.float32).reshape(SHAPE) + 100 * me)
     for name, (function, expected) in gradient_cases(group).items():
-        shape = {
-            "gather": (4, 8 * size),
-            "gather for sharded": (4, 8 * size),
-            "reduce_scatter": (4, 8 // size),
-            "all_to_all": (4 * size, 8 // size),
-        }.get(name, SHAPE)
-        weights = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) * (1 + rank) for rank in range(size)]
-        weight = Tensor(weights[me])
-        result[name] = same_bits(compiled(jit, ms.grad(weighted(function)))(x, weight), expected(weights, me))
+        weights = per_rank(shapes(size).get(name, SHAPE), size)
+        found = ms.grad(weighted(function))(x, Tensor(weights[me]))
+        result[name] = same_bits(found, expected(weights, me))
     return result
+
+
+def shapes(size: int) -> dict[str, tuple[int, int]]:
+    """What a collective makes of SHAPE, where it makes something else."""
+    return {
+        "gather": (4, 8 * size),
+        "gather for sharded": (4, 8 * size),
+        "reduce_scatter": (4, 8 // size),
+        "all_to_all": (4 * size, 8 // size),
+    }
+
+
+def per_rank(shape: tuple[int, ...], size: int) -> Arrays:
+    return [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) * (1 + rank) for rank in range(size)]
+
+
+# Together they lead from SHAPE to SHAPE.
+CHAIN = ("all_reduce", "copy", "gather for sharded", "reduce_scatter", "reduce", "shift", "gather", "reduce_scatter")
+
+
+def compiled_gradient(group: Group) -> bool:
+    """The gradient through a chain of all collectives that have one, in one compiled function."""
+    cases = gradient_cases(group)
+    functions = [cases[name][0] for name in CHAIN]
+    last = cases["all_to_all"][0]
+
+    def chain(x: Tensor) -> Tensor:
+        for function in functions:
+            x = function(x)
+        return last(x)
+
+    weights = per_rank(shapes(group.size)["all_to_all"], group.size)
+    found = ms.jit(ms.grad(weighted(chain)))(Tensor(np.ones(SHAPE, np.float32)), Tensor(weights[group.index]))
+    for name in ("all_to_all", *CHAIN[::-1]):
+        weights = [cases[name][1](weights, rank) for rank in range(group.size)]
+    return same_bits(found, weights[group.index])
 
 
 class ReduceScatterStandIn:
@@ -238,22 +281,20 @@ class AlltoAllVStandIn:
 
 def compare_native(group: Group, jit: bool) -> dict[str, bool]:
     """The native code on fp32, bit for bit what the AllReduce-only code gives; stand-ins where CPU has no kernel."""
-    result = {}
-    data = inputs(group.size)["fp32"]
-    mine = Tensor(data[group.index])
-    own = forward_cases(group, native=False)
+    mine = Tensor(inputs(group.size)["fp32"][group.index])
+    cells = {}
     for name, (cell, _) in forward_cases(group, native=True).items():
         stand_in = name.startswith(("reduce_scatter", "all_to_all", "shift"))
         if stand_in and jit:
             continue  # numpy does not compile
         for _, inner in cell.cells_and_names():
-            if getattr(inner, "reduce_scatter", None) is not None and not isinstance(inner.reduce_scatter, nn.Cell):
+            if isinstance(inner, gather._ReduceScatter):
                 inner.reduce_scatter = ReduceScatterStandIn(group)
-            if getattr(inner, "exchange", None) is not None:
+            elif isinstance(inner, exchange._AllToAll | exchange._Shift):
                 inner.exchange = AlltoAllVStandIn(group)
-        found, expected = compiled(jit, cell)(mine), compiled(jit, own[name][0])(mine).asnumpy()
-        result[f"{name}{' (stand-in)' if stand_in else ''}"] = same_bits(found, expected)
-    return result
+        cells[name] = cell
+    built = run_all({name: cell for name, (cell, _) in forward_cases(group, native=False).items()}, mine, False)
+    return {name: same_bits(y, built[name].asnumpy()) for name, y in run_all(cells, mine, jit).items()}
 
 
 @contextmanager
@@ -297,7 +338,7 @@ def faults(group: Group) -> dict[str, list[str]]:
     for name, (kind, method, fault) in plan.items():
         with planted(kind, method, fault):
             found = {} if fault is kept else compare_forward(group, False, ("fp32",))
-            found = {**found, **{f"{case} gradient": right for case, right in compare_gradients(group, False).items()}}
+            found = {**found, **{f"{case} gradient": right for case, right in compare_gradients(group).items()}}
             result[name] = [case for case, right in found.items() if not right]
     return result
 
@@ -305,39 +346,35 @@ def faults(group: Group) -> dict[str, list[str]]:
 def pair() -> dict[str, Any]:
     """Two ranks, which are the world."""
     group = Mesh.from_environment(ParallelLayout(tp=2)).group("tp")
-    kinds = {False: ("fp32", "fp16", "bf16", "int32", "int64"), True: ("fp32", "int32")}
-    result: dict[str, Any] = {"faults": faults(group)}
-    for jit in (False, True):
-        result["jit" if jit else "pynative"] = {
-            "forward": compare_forward(group, jit, kinds[jit]),
-            "gradient": compare_gradients(group, jit),
-            "native": compare_native(group, jit),
-        }
-    return result
+    return {
+        "faults": faults(group),
+        "forward": compare_forward(group, False, ("fp32", "fp16", "bf16", "int32", "int64")),
+        "forward jit": compare_forward(group, True, ("fp32", "int32")),
+        "gradient": compare_gradients(group),
+        "gradient jit": {"chain": compiled_gradient(group)},
+        "native": compare_native(group, False),
+        "native jit": compare_native(group, True),
+    }
 
 
 def grid() -> dict[str, Any]:
     """Four ranks: the world, and sub-groups that are rows and columns of a grid."""
     mesh = Mesh.from_environment(ParallelLayout(tp=2, dp=2))
-    result: dict[str, Any] = {"coordinates": mesh.coordinates}
+    result: dict[str, Any] = {}
     for axes in (("tp",), ("dp",), ("tp", "dp")):
         group = mesh.group(*axes)
-        result["+".join(axes)] = {
-            "forward": compare_forward(group, False, ("fp32", "int64")),
-            "gradient": compare_gradients(group, False),
-        }
+        result[f"{'+'.join(axes)} forward"] = compare_forward(group, False, ("fp32", "int64"))
+        result[f"{'+'.join(axes)} gradient"] = compare_gradients(group)
     world = mesh.group("tp", "dp")
-    result["tp+dp"]["native"] = compare_native(world, False)
+    result["tp+dp native"] = compare_native(world, False)
     with planted(c.Shift, "bprop", there_again):
-        result["fault"] = [f"{name} gradient" for name, right in compare_gradients(world, False).items() if not right]
-    result["tp jit"] = {"gradient": compare_gradients(mesh.group("tp"), True)}
-    return result
+        fault = [name for name, right in compare_gradients(world).items() if not right]
+    return {"coordinates": mesh.coordinates, "cases": result, "fault": fault}
 
 
 def work() -> dict[str, Any]:
     ms.runtime.launch_blocking()
-    (kind,) = sys.argv[1:]
-    return {"pair": pair, "grid": grid}[kind]()
+    return pair()
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness import Launch, launch
@@ -18,7 +16,7 @@ STAND_INS = 9
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    result = launch(WORKER, 2, tmp_path_factory.mktemp("pair"), "pair", timeout=300)
+    result = launch(WORKER, 2, tmp_path_factory.mktemp("pair"), timeout=300)
     result.check(2)
     return result
 
@@ -27,24 +25,24 @@ def wrong(cases: dict[str, bool]) -> list[str]:
     return [name for name, right in cases.items() if not right]
 
 
-@pytest.mark.parametrize(("mode", "kinds"), [("pynative", 5), ("jit", 2)])
-def test_two_ranks(two: Launch, mode: str, kinds: int) -> None:
+@pytest.mark.parametrize(
+    ("section", "count"),
+    [
+        ("forward", 5 * COLLECTIVES + REFUSALS),
+        ("forward jit", 2 * COLLECTIVES + REFUSALS),
+        ("gradient", GRADIENTS),
+        ("gradient jit", 1),
+        ("native", COLLECTIVES),
+        ("native jit", COLLECTIVES - STAND_INS),
+    ],
+)
+def test_two_ranks(two: Launch, section: str, count: int) -> None:
     for rank in range(2):
-        found = two.ranks[rank][mode]
-        assert len(found["forward"]) == COLLECTIVES * kinds + REFUSALS
-        assert len(found["gradient"]) == GRADIENTS
-        assert wrong(found["forward"]) == wrong(found["gradient"]) == []
+        cases = two.ranks[rank][section]
+        assert len(cases) == count
+        assert wrong(cases) == []
 
 
-def test_native_code_gives_the_same_bits(two: Launch) -> None:
-    for rank in range(2):
-        found = two.ranks[rank]
-        assert len(found["pynative"]["native"]) == COLLECTIVES
-        assert len(found["jit"]["native"]) == COLLECTIVES - STAND_INS
-        assert wrong(found["pynative"]["native"]) == wrong(found["jit"]["native"]) == []
-
-
-# For two ranks and, where a direction counts, for four.
 FAULTS = {
     "all-reduce dropped": {"copy gradient", "gather for sharded gradient", "reduce_scatter gradient"},
     "all-reduce doubled": {
@@ -68,22 +66,14 @@ def test_planted_faults_are_seen(two: Launch, fault: str) -> None:
         assert FAULTS[fault] <= set(two.ranks[rank]["faults"][fault])
 
 
-def parts(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, bool]]]:
-    for axes, sections in found.items():
-        if axes not in ("coordinates", "fault"):
-            yield from ((f"{axes} {name}", cases) for name, cases in sections.items())
-
-
-def test_four_ranks_in_sub_groups(tmp_path: Path) -> None:
-    result = launch(WORKER, 4, tmp_path, "grid", timeout=300)
-    result.check(4)
+def test_four_ranks_in_sub_groups(four_ranks: Launch) -> None:
     for rank in range(4):
-        found = result.ranks[rank]
+        found = four_ranks.ranks[rank]["collectives"]
         assert found["coordinates"] == {"tp": rank % 2, "cp": 0, "dp": rank // 2, "pp": 0}
-        sections = dict(parts(found))
-        assert found["fault"] == ["shift gradient"]
-        assert len(sections) == 3 * 2 + 2
-        assert sum(len(cases) for cases in sections.values()) == (
-            3 * (2 * COLLECTIVES + REFUSALS + GRADIENTS) + COLLECTIVES + GRADIENTS
-        )
-        assert {name: wrong(cases) for name, cases in sections.items() if wrong(cases)} == {}
+        assert {name: len(cases) for name, cases in found["cases"].items()} == {
+            **{f"{axes} forward": 2 * COLLECTIVES + REFUSALS for axes in ("tp", "dp", "tp+dp")},
+            **{f"{axes} gradient": GRADIENTS for axes in ("tp", "dp", "tp+dp")},
+            "tp+dp native": COLLECTIVES,
+        }
+        assert [f"{name}: {wrong(cases)}" for name, cases in found["cases"].items() if wrong(cases)] == []
+        assert found["fault"] == ["shift"], "of two ranks, forth and back are the same"

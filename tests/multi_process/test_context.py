@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from harness import Launch, launch
+from harness import Launch
 
 pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(400)]
 
-WORKER = Path(__file__).with_name("context_worker.py")
 RANKS = 4
 # Sums over keys are added in another order; nothing else differs.
 TOLERANCE = 1e-6
@@ -18,18 +15,11 @@ CASES = 6
 COMPILED = 2
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    result = launch(WORKER, RANKS, tmp_path_factory.mktemp("context"), timeout=300)
-    result.check(RANKS)
-    return result
-
-
 @pytest.mark.parametrize("rank", range(RANKS))
-def test_outputs_and_gradients_equal_one_process(run: Launch, rank: int) -> None:
-    found = run.ranks[rank]
+def test_outputs_and_gradients_equal_one_process(four_ranks: Launch, rank: int) -> None:
+    found = four_ranks.ranks[rank]["context"]
     assert found["index"] == [rank % 2, rank]
-    assert len(found["errors"]) == 2 * 2 * CASES + 3 * COMPILED + 1
+    assert len(found["errors"]) == 2 * 2 * CASES + COMPILED + 1
     for name, errors in found["errors"].items():
         assert set(errors) == {"y", "q", "k", "v"}
         assert max(errors.values()) < TOLERANCE, (name, errors)
@@ -39,6 +29,6 @@ def test_outputs_and_gradients_equal_one_process(run: Launch, rank: int) -> None
 @pytest.mark.parametrize(
     "fault", ["block skipped", "bias of another block", "merged without scaling", "nothing travels"]
 )
-def test_planted_faults_are_seen(run: Launch, rank: int, fault: str) -> None:
-    errors = run.ranks[rank]["faults"][fault]
+def test_planted_faults_are_seen(four_ranks: Launch, rank: int, fault: str) -> None:
+    errors = four_ranks.ranks[rank]["context"]["faults"][fault]
     assert max(errors.values()) > FAULT * TOLERANCE, errors

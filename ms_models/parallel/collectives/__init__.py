@@ -21,6 +21,10 @@ Each collective is a Cell that a layer makes once; the function of the same mean
 A group of one is the identity everywhere. All take tensors of any shape in fp32, fp16, bf16, int32 or int64. Integers
 are carried exactly; fp64, booleans and other integers are refused with a TypeError: cast them first.
 
+All members must make their calls in one order, or tensors that do not belong together are added up. PyNative calls
+in program order. Under `ms.jit` only data decide: the compiled functions of ranks that are built alike come out alike,
+but where ranks differ, calls that do not depend on each other have to be tied together with `ops.depend`.
+
 What was run: the AllReduce-only way of all of them, and the native AllGather and Broadcast in the world group, on CPU.
 ReduceScatter and AlltoAllV have no CPU kernel: how they are called follows their signatures and documentation in
 MindSpore 2.10, and tests run that code with stand-ins that do what the documentation says.

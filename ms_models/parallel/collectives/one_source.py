@@ -32,7 +32,9 @@ class Broadcast(nn.Cell):
         if self.native and self.size > 1:
             require_carried(x)
             return ops.stop_gradient(self.send((x,))[0])
-        return ops.stop_gradient(self.all_reduce(x if self.is_source else nothing(x)))
+        # What a receiver adds is a constant; tied to x, it is not added before x is there. Under ms.jit the call could
+        # otherwise be made in another order than on the source.
+        return ops.stop_gradient(self.all_reduce(x if self.is_source else ops.depend(nothing(x), x)))
 
 
 class Transfer(nn.Cell):
