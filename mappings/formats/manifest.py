@@ -128,7 +128,7 @@ class Manifest:
         if set(self.weights) != set(range(self.layout.world_size)):
             return f"weights are given for ranks {sorted(self.weights)}, the layout has {self.layout.world_size}"
         for rank, file in self.weights.items():
-            if file not in self.files:
+            if not isinstance(file, str) or file not in self.files:
                 return f"rank {rank}: weights file {file!r} is not among the files"
             if file != self.weights[self.layout.weight_owner(rank)]:
                 return f"rank {rank}: weights file {file!r} is not that of its owner"

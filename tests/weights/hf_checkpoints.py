@@ -46,7 +46,7 @@ def write_tensors(path: Path, tensors: dict[str, tuple[str, np.ndarray]]) -> Non
         header = json.loads(data[8 : 8 + length])
         for name, (dtype, _) in tensors.items():
             header[name]["dtype"] = dtype
-        text = json.dumps(header, separators=(",", ":")).encode()
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()  # as the library writes it
         text += b" " * (-len(text) % 8)
         path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
 

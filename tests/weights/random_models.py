@@ -47,8 +47,9 @@ def models(draw: Any, name: str) -> tuple[dict[str, Any], list[ParallelLayout], 
     for symbol, source in family.dimensions.items():
         if "ffn" in symbol:
             sizes[symbol] = tp * draw(st.integers(1, 4))
-        if "field" in source and source["field"] in config and symbol in sizes:
-            config[source["field"]] = sizes[symbol]
+        fields = [source[key] for key in ("field",) if key in source] + list(source.get("also", ()))
+        if symbol in sizes and (held := [field for field in fields if field in config]):
+            config[held[0]] = sizes[symbol]
     if "groups" in family.dimensions:  # of falcon and chatglm3: heads of keys where they are shared
         config[family.dimensions["groups"]["field"]] = sizes["kv_heads"]
     spellings = [draw(st.sampled_from(["hf", *plain_spellings(name)])) for _ in range(2)]

@@ -19,14 +19,18 @@ from hypothesis import strategies as st
 from random_models import SMALL, models
 
 from mappings.errors import UserError
+from mappings.families import load_family, registry
 from mappings.layout import ParallelLayout
 from migrate.report import Report, Verdict
 from migrate.weights.command import convert, diff, export, verify
 from migrate.weights.destinations import Destination
 from migrate.weights.opening import Hints, open_checkpoint
 
-FAMILIES = ("llama", "qwen3_moe", "phi3", "bert", "deepseek_v3", "gpt_oss", "gpt2", "falcon")
-"""Tied, per-expert and fused experts, fused projections, an encoder, MTP layers, transposed matrices, groups."""
+FAMILIES = ("llama", "qwen3_moe", "phi3", "bert", "deepseek_v3", "gpt_oss", "gpt2", "falcon", "bloom")
+"""Tied, per-expert and fused experts, fused projections, an encoder, MTP layers, transposed matrices, groups, heads of
+queries, keys and values in turn."""
+ODD = "odd-names"
+QUICK = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def arrive(source: Path, hints: Hints, out: Path, stop: Stop) -> None:
 def spoil(path: Path, hints: Hints, seed: int) -> tuple[Path, int]:
     """Changes one bit of one element that is no padding; returns where."""
     rng = random.Random(seed)
-    tensor = rng.choice(open_checkpoint(path, hints).tensors)
+    tensor = rng.choice([t for t in open_checkpoint(path, hints).tensors if t.stored.arrangement.pieces])
     place = rng.choice(list(tensor.stored.arrangement.placements()))
     size = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8}[tensor.stored.dtype]
     at = tensor.offset + place.offset * size + rng.randrange(size)
@@ -128,9 +132,28 @@ def judge(original: Path, path: Path, hints: Hints, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@QUICK
 @given(data=st.data())
 def test_any_to_any(name: str, data: Any) -> None:
+    there_and_back(name, data)
+
+
+@pytest.fixture
+def odd_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family whose names have hyphens and letters beyond ASCII."""
+    registry.families()  # all of the package's, before there is another folder
+    monkeypatch.setattr(registry, "FOLDER", Path(__file__).parent / "families")
+    monkeypatch.setitem(SMALL, ODD, SMALL["llama"] | {"cases": [{}, {"tie_word_embeddings": True}]})
+    assert load_family(ODD).name == ODD
+
+
+@QUICK
+@given(data=st.data())
+def test_any_to_any_in_names_of_every_kind(odd_names: None, data: Any) -> None:
+    there_and_back(ODD, data)
+
+
+def there_and_back(name: str, data: Any) -> None:
     config, layouts, spellings = data.draw(models(name))
     dtype = data.draw(st.sampled_from(["F32", "BF16", "F64"]))
     chosen = [data.draw(stops(layout, spelling, dtype)) for layout, spelling in zip(layouts, spellings, strict=True)]

@@ -184,6 +184,7 @@ FIRST = ("source", "files", "model-00001-of-00002.safetensors")
         ("mindspore/conversion_manifest.json", ("source", "index", "metadata"), "x"),
         ("mindspore/conversion_manifest.json", ("source", "tied"), {"lm_head.weight": []}),
         ("sharded/manifest.json", ("source", "spelling"), {}),
+        ("sharded/manifest.json", ("weights", "1"), [[]]),
         ("sharded/manifest.json", ("source", "left_out"), [{}]),
     ],
 )

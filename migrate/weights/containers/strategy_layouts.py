@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from migrate.weights.containers.stages import Stages
 from migrate.weights.containers.states import state_name
 from migrate.weights.containers.stored_files import state_style
 
+MERGED_NAME = re.compile("[0-9]+-")  # the stage in front
 Layouts = list[dict[str, TensorLayout]]
 """Per stage, by parameter."""
 
@@ -76,10 +78,12 @@ def read_layouts(paths: Sequence[Path]) -> tuple[Layouts, int]:
             continue
         seen.add(text)
         own = strategy.operators[0].stage if strategy.operators else 0
+        is_merged = all(MERGED_NAME.match(name) for name in strategy.layouts)
         for name, one in strategy.layouts.items():
             stage, parameter = own, name
-            if (parts := name.split("-", 1))[0].isdecimal() and len(parts) == 2:
-                stage, parameter = int(parts[0]), parts[1]
+            if is_merged:  # in the file of one stage, a parameter's own name may begin so
+                number, _, parameter = name.partition("-")
+                stage = int(number)
             if found.setdefault(stage, {}).setdefault(parameter, one) != one:
                 raise UserError(f"{path}: parameter {parameter!r}: another file of stage {stage} cuts it differently")
     if not found:
