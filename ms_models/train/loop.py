@@ -15,6 +15,7 @@ from ms_models.parallel.mesh import Mesh
 from ms_models.train import checkpoint, random_state, status
 from ms_models.train.config import RunConfig
 from ms_models.train.errors import RunError
+from ms_models.train.host_thread import wait_quietly
 from ms_models.train.metrics import MetricsFile
 from ms_models.train.run_directory import LOGS, METRICS, PROGRESS, read_manifest, remove_leftovers
 from ms_models.train.schedule import learning_rate
@@ -34,6 +35,7 @@ def run(config: RunConfig, *, resume: Path | None = None, stop_after: int | None
         RunError: loss or gradient norm not finite, under the policy `stop` or too often under `skip`.
     """
     mesh = Mesh.from_environment(config.layout)
+    wait_quietly()
     with ExitStack() as stack:
         loop = Loop(config, mesh, resume, stack)
         loop.run(min(config.train.steps, stop_after or config.train.steps))
