@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -56,6 +57,11 @@ class MeshLayout:
     alias_name: tuple[str, ...]
     rank_list: tuple[int, ...]
     interleaved_parallel: bool = False
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of pieces along each axis of the tensor."""
+        return tuple(math.prod(self.device_matrix[-1 - axis] for axis in one) for one in self.tensor_map)
 
 
 @dataclass(frozen=True)
@@ -238,7 +244,10 @@ def _layout(value: Any) -> MeshLayout:
         raise ValueError(f"interleaved_parallel is {interleaved!r}")
     tensor_map = [_checked(axis if isinstance(axis, list) else [axis], lambda n: n >= -1) for axis in axes]
     split = tuple(tuple(axis for axis in one if axis != -1) for one in tensor_map)
-    return MeshLayout(_numbers(matrix), split, tuple(alias), _numbers(ranks), interleaved)
+    sizes = _numbers(matrix)
+    if any(axis >= len(sizes) for one in split for axis in one):
+        raise ValueError(f"tensor_map {axes} does not fit device_matrix {matrix}")
+    return MeshLayout(sizes, split, tuple(alias), _numbers(ranks), interleaved)
 
 
 def _numbers(values: Any) -> tuple[int, ...]:

@@ -203,7 +203,10 @@ def as_numbers(elements: Bytes, dtype: str) -> npt.NDArray[np.float64]:
     flat: npt.NDArray[Any] = np.ascontiguousarray(elements).reshape(-1)
     if dtype == "BF16":
         flat, dtype = flat.view("<u2").astype(np.uint32) << 16, "F32"
-    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"}
+    kinds = {
+        "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
+        "U64": "<u8", "U32": "<u4", "U16": "<u2",
+    }  # fmt: skip
     with np.errstate(invalid="ignore"):  # signalling NaN
         return flat.view(kinds.get(dtype, "<u1")).astype(np.float64).reshape(elements.shape[:-1])
 
@@ -211,4 +214,7 @@ def as_numbers(elements: Bytes, dtype: str) -> npt.NDArray[np.float64]:
 def _read(path: Any, offset: int, count: int) -> memoryview:
     with path.open("rb") as file:
         file.seek(offset)
-        return memoryview(file.read(count))
+        data = file.read(count)
+    if len(data) != count:
+        raise UserError(f"{path}: ends {count - len(data)} bytes early")
+    return memoryview(data)

@@ -11,14 +11,22 @@ from container_runs import errors, to_iteration, to_mindspore, to_sharded, to_st
 from hf_checkpoints import config, write_model
 from safetensors.numpy import load_file, save_file
 
+from mappings.arrangement import Arrangement
 from mappings.errors import UserError
-from mappings.formats.strategy import Strategy, encode_strategy, read_strategy
+from mappings.formats.strategy import Operator, Strategy, encode_strategy, merged, read_strategy
+from mappings.formats.strategy_slices import Slices, tensor_layout
 from mappings.layout import ParallelLayout
+from migrate.weights import slow_path
+from migrate.weights.command import convert, diff
 from migrate.weights.containers import ckpt, hf, iteration, mindspore, sharded, strategy
 from migrate.weights.containers.content import Content
+from migrate.weights.containers.counters import common_values
 from migrate.weights.containers.stages import stages_for
+from migrate.weights.containers.strategy_layouts import read_layouts
+from migrate.weights.decoding.fp8 import BlockFp8
+from migrate.weights.destinations import Destination
 from migrate.weights.engine.plan import plan
-from migrate.weights.tensors import Checkpoint
+from migrate.weights.tensors import Checkpoint, Part, SourceTensor, Stored
 
 CONFIG = config("qwen2", vocab_size=40)
 LAYOUT = ParallelLayout(tp=2, dp=2)
@@ -184,8 +192,18 @@ def test_a_step_with_missing_or_foreign_pieces_is_refused_or_its_faults_are_foun
     body = json.loads((step / "metadata.json").read_text())
     body["state_dict_metadata"][Q]["axis_fragmentations"] = [3, 1]
     (step / "metadata.json").write_text(json.dumps(body))
+    with pytest.raises(UserError, match=r"q_proj.*its layout makes \[2, 1\] pieces, axis_fragmentations says \[3, 1\]"):
+        iteration.read(tmp_path / "a", config=CONFIG)
+    body["state_dict_metadata"][Q]["layout"]["device_matrix"] = [2, 3]
+    (step / "metadata.json").write_text(json.dumps(body))
     with pytest.raises(UserError, match=r"metadata\.json: parameter .*q_proj.*no 3 equal pieces"):
         iteration.read(tmp_path / "a", config=CONFIG)
+    body["state_dict_metadata"][Q]["layout"]["device_matrix"] = [2]
+    body["state_dict_metadata"][Q]["layout"]["tensor_map"] = [1, -1]
+    (step / "metadata.json").write_text(json.dumps(body))
+    with pytest.raises(UserError, match=r"q_proj.*tensor_map \[1, -1\] does not fit device_matrix \[2\]"):
+        iteration.read(tmp_path / "a", config=CONFIG)
+    body["state_dict_metadata"][Q]["layout"].update(device_matrix=[2, 2], tensor_map=[0, -1])
     body["state_dict_metadata"][Q]["axis_fragmentations"] = [2, 1]
     body["state_dict_metadata"][NORM]["global_shape"] = [17]
     (step / "metadata.json").write_text(json.dumps(body))
@@ -262,3 +280,46 @@ def test_a_tensor_of_parts_in_several_dtypes_is_refused(training):
     content = Content(training.family, CONFIG, dtypes, "mindformers")
     with pytest.raises(UserError, match=r"linear_fc1\.weight': its parts are .*up_proj\.weight in BF16.*choose one"):
         mindspore.layout(content)
+
+
+def test_a_number_in_front_of_a_name_is_a_stage_in_merged_files_only(tmp_path):
+    cut = tensor_layout(Slices((2,), ((0,), ())))
+    whole = tensor_layout(Slices((2,), ((), ())))
+    stages = [Strategy(1, (Operator("op", stage),), {"0-a": cut, "b": (whole, cut)[stage]}) for stage in range(2)]
+    paths = [tmp_path / f"ckpt_strategy_rank_{stage}.ckpt" for stage in range(2)]
+    for path, stage in zip(paths, stages, strict=True):
+        path.write_bytes(encode_strategy(stage))
+    expected = [dict(stage.layouts) for stage in stages]
+    assert read_layouts(paths) == (expected, 2)
+    (tmp_path / "merged.ckpt").write_bytes(encode_strategy(merged(stages)))
+    assert read_layouts([tmp_path / "merged.ckpt"]) == (expected, 2)
+
+
+def test_counters_of_every_dtype_are_numbers_or_named(tmp_path, training):
+    """In dtypes that MindSpore has no name for they could go nowhere."""
+    import torch
+    from safetensors.torch import save_file as save
+
+    folder = tmp_path / "full"
+    to_mindspore(training, folder)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    counters = {"loss_scale": torch.tensor([2.5], dtype=torch.bfloat16), "epoch_num": torch.tensor(3).to(torch.uint16)}
+    save(counters, folder / "hyper_param.safetensors")
+    source = mindspore.read(folder)
+    assert errors(source) == [] and common_values(source) == {"loss_scale": 2.5, "epoch_num": 3}
+    for name, layout in (("iteration", ParallelLayout(tp=2)), ("ckpt", ParallelLayout())):
+        out = tmp_path / name
+        assert convert(folder, out, destination=Destination(name, layout)).exit_code == 0
+        assert diff(folder, out / "model.ckpt" if name == "ckpt" else out).exit_code == 0
+    assert json.loads((tmp_path / "iteration/iteration_00000000/common.json").read_text())["loss_scale"] == 2.5
+    save({"loss_scale": torch.tensor([1.0]).to(torch.float8_e5m2)}, folder / "hyper_param.safetensors")
+    assert found(mindspore.read(folder)) == {("W004", "loss_scale")}
+
+
+def test_verify_says_where_a_decoded_source_ends_early(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(bytes(20))
+    weight, scale = Part(path, "w", "F8_E4M3", (4, 8), 0, 32), Part(path, "s", "F32", (1, 1), 16, 4)
+    stored = Stored("x", "w", "BF16", Arrangement.of("w", (4, 8)))
+    with pytest.raises(UserError, match=r"x: ends 12 bytes early"):
+        slow_path.stored(SourceTensor(stored, path, 0, BlockFp8(weight, scale, (4, 8))))

@@ -141,6 +141,16 @@ def test_fp8_in_blocks_that_are_cut_at_the_edges(
     assert not np.array_equal(wrong, found[:cut])
 
 
+@pytest.mark.filterwarnings("error")
+def test_fp8_beyond_the_numbers_is_quiet(path: Path) -> None:
+    """Inf times zero and what is too large for fp32 are what the arithmetic makes of them, without a warning."""
+    codes = torch.tensor([[0x7C, 0x7B, 0xFC, 0x00]], dtype=torch.uint8)  # Inf, the largest, -Inf, 0 of E5M2
+    weight = part(path, codes, "w.weight", "F8_E5M2", 0)
+    scale = part(path, torch.tensor([[0.0, 3e38, 1.0, float("inf")]]), "w.weight_scale_inv", "F32", 10**3)
+    found = BlockFp8(weight, scale, (1, 1), "F32").rows(0, 1, read)
+    assert same(found, np.array([[np.nan, np.inf, -np.inf, np.nan]], np.float32))
+
+
 def test_fp8_scales_of_another_grid_are_refused(path: Path) -> None:
     weight = part(path, torch.zeros(130, 128, dtype=torch.uint8), "w.weight", "F8_E4M3", 0)
     for grid in ((1, 1), (2, 2), (3, 1), (1, 2)):

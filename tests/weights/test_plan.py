@@ -118,6 +118,18 @@ def test_replicas_are_read_once_and_compared(tmp_path):
     assert {(one.copy.stored.name, one.byte) for one in found} == {("s3", 2 * (2 * 4 + 3) + 1)}
 
 
+def test_copies_of_what_is_dropped_are_compared_where_asked():
+    class Listed(list):
+        def __contains__(self, item):
+            raise AssertionError("a hundred thousand look-ups in a list")
+
+    twice = source(A, A, B, B)
+    assert len(plan(twice, target(A, B)).comparisons) == 2
+    made = plan(twice, target(A), dropped=Listed(["b"]))
+    assert not made.findings and len(made.comparisons) == 1 and made.comparisons.target.tolist() == [1]
+    assert len(plan(twice, target(A), dropped=["b"], compare_dropped=True).comparisons) == 2
+
+
 def test_replicas_of_several_dtypes_differ(tmp_path):
     checkpoint = source(A, A, atoms=("a",))
     second = replace(checkpoint.tensors[1], stored=replace(checkpoint.tensors[1].stored, dtype="I16"))

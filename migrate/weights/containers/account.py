@@ -20,6 +20,7 @@ from mappings.families.encodings import ENCODINGS
 from mappings.formats.safetensors import TensorEntry
 from migrate.report import Finding, Severity
 from migrate.weights.codes import finding
+from migrate.weights.containers.counters import NUMPY
 from migrate.weights.containers.expected import Expected, padded
 from migrate.weights.containers.holes import holes
 from migrate.weights.containers.quantised import decoder
@@ -257,6 +258,10 @@ class Account:
         self.tensors.append(SourceTensor(stored, first.path, first.offset, made))
 
     def _counter(self, file: _File, entry: TensorEntry) -> None:
+        if entry.dtype not in NUMPY:
+            message = f"dtype {entry.dtype}, supported for counters are {', '.join(NUMPY)}"
+            self.findings.append(finding("W004", message, file=file.name, tensor=entry.name))
+            return
         first = self.counters.get(entry.name)
         # Every rank stores the same; like any copies they are compared before the first one is used.
         whole = Arrangement.of(entry.name, entry.shape if first is None else first.stored.arrangement.shape)

@@ -233,6 +233,11 @@ class _Reader:
                 f"{self.path}: parameter {name!r}: shape {list(parameter.shape)} in {list(counts)} pieces, "
                 f"{list(expected.arrangement.shape)} expected from config.json"
             )
+        if parameter.layout is not None and parameter.layout.counts != counts:
+            raise UserError(
+                f"{self.path}: parameter {name!r}: its layout makes {list(parameter.layout.counts)} pieces, "
+                f"axis_fragmentations says {list(counts)}"
+            )
         for axis in reversed(range(len(counts))):
             number, index = divmod(number, counts[axis])
             size, rest = divmod(parameter.shape[axis], counts[axis])

@@ -74,7 +74,8 @@ class BlockFp8:
         raw = read(self.weight.path, self.weight.offset + start * columns, (stop - start) * columns)
         numbers = values(self.weight.dtype)[np.frombuffer(raw, np.uint8)].reshape(-1, columns)
         of_row = self._scales(read)[np.arange(start, stop) // self.block[0]]
-        numbers *= np.repeat(of_row, self.block[1], axis=1)[:, :columns]
+        with np.errstate(over="ignore", invalid="ignore"):  # Inf and NaN come out as the arithmetic has them
+            numbers *= np.repeat(of_row, self.block[1], axis=1)[:, :columns]
         return to_bf16(numbers) if self.dtype == "BF16" else numbers
 
     def _scales(self, read: Read) -> Floats:

@@ -163,6 +163,7 @@ def plan(
     Raises:
         PlanError: arrangements that contradict themselves, or a change of dtype that nobody can make.
     """
+    dropped = frozenset(dropped)
     files, flat = tuple(targets), tuple(part for file in targets for part in ranges(file))
     stored = [source.stored for source in sources.tensors]
     axes = (len(piece.start) for tensor in chain(stored, flat) for piece in tensor.arrangement.pieces)
