@@ -5,9 +5,9 @@ padded to whole blocks of rows; a block belongs to one expert. The number of blo
 assignments and of experts, so shapes are static although the routing is not, no assignment is ever dropped, and the
 rows multiplied are at most `assignments + experts * block` instead of `tokens * experts`.
 
-8 experts, 2 per token, 1024 tokens, width 256, expert width 344, forward and gradients on one CPU core, milliseconds:
-blocks of 128 rows 136 compiled and 370 in PyNative; every expert on every token 401 and 1359; per expert a gather of
-as many tokens as it has 433 (compiled, dynamic shapes) and 533 (PyNative, counts read on the host).
+Milliseconds for forward and gradients of 8 experts, 2 per token, 1024 tokens, width 256, expert width 344, on a busy
+machine (`tests/ms_models/measure_moe.py layer`), compiled / in PyNative: blocks 127 / 231; every expert on every token
+220 / 452; a gather per expert of as many tokens as it has 194 (dynamic shapes) / 299 (counts read on the host).
 
 Suffixes: T tokens, k chosen per token, E experts here, N blocks, B rows of a block, R = N * B rows.
 """
