@@ -15,9 +15,11 @@ from ms_models.families.gpt2 import GPT2LMHeadModel
 from ms_models.families.gpt_neox import GPTNeoXForCausalLM
 from ms_models.families.llama import LlamaForCausalLM
 from ms_models.families.mistral import MistralForCausalLM
+from ms_models.families.mixtral import MixtralForCausalLM
 from ms_models.families.phi3 import Phi3ForCausalLM
 from ms_models.families.qwen2 import Qwen2ForCausalLM
 from ms_models.families.qwen3 import Qwen3ForCausalLM
+from ms_models.families.qwen3_moe import Qwen3MoeForCausalLM
 from ms_models.loading import load_weights, open_source
 from ms_models.parallel.mesh import Mesh
 from ms_models.parallel.place import ParallelOptions, Place
@@ -84,6 +86,8 @@ register("gpt2", GPT2LMHeadModel)
 register("gpt_neox", GPTNeoXForCausalLM)
 register("llama", LlamaForCausalLM)
 register("mistral", MistralForCausalLM)
+register("mixtral", MixtralForCausalLM)
 register("phi3", Phi3ForCausalLM)
 register("qwen2", Qwen2ForCausalLM)
 register("qwen3", Qwen3ForCausalLM)
+register("qwen3_moe", Qwen3MoeForCausalLM)
