@@ -20,11 +20,14 @@ from tiny_moe import CONFIGS, make_case
 
 from mappings.errors import UserError
 from mappings.families import load_family
+from mappings.layout import ParallelLayout
+from ms_models import AutoModelForCausalLM
 from ms_models.families.causal_lm import CausalLM
 from ms_models.families.mixtral import MixtralForCausalLM
 from ms_models.families.qwen3_moe import Qwen3MoeForCausalLM
 from ms_models.layers.moe import Experts
 from ms_models.layers.moe_router import SoftmaxRouter
+from ms_models.parallel.mesh import Mesh
 
 # fp32 rounding in another order of summation; measured 8e-7 (logits) and 4e-6 (gradients) on these models.
 LOGITS, GRADIENT, LOSS = 1e-5, 1e-4, 1e-5
@@ -102,6 +105,29 @@ def test_experts_are_saved_one_by_one_as_they_were(case: Case, tmp_path: Path) -
     )
     assert set(before) == set(after) and any(".experts.4." in name for name in before)
     assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+
+
+def test_each_rank_loads_its_experts_and_its_part_of_them(cases: dict[str, Case]) -> None:
+    """Six experts over ep=2, the width 76 of each over tp=2, gate and up each cut."""
+    layout, name = ParallelLayout(tp=2, dp=2, ep=2), "model.layers.1.mlp"
+    whole = {p.name: p.asnumpy() for p in load(cases["mixtral"]).get_parameters()}
+    for rank in range(4):
+        tp, ep = rank % 2, rank // 2
+        model = AutoModelForCausalLM.from_pretrained(cases["mixtral"].directory, Mesh(layout, rank))
+        held = {p.name: p.asnumpy() for p in model.get_parameters()}
+        here, rows = slice(3 * ep, 3 * ep + 3), slice(38 * tp, 38 * tp + 38)
+        gate, up = np.split(whole[f"{name}.experts.gate_up_proj"][here], 2, 1)
+        expected = np.concatenate((gate[:, rows], up[:, rows]), 1)
+        assert np.array_equal(held[f"{name}.experts.gate_up_proj"], expected)
+        down = whole[f"{name}.experts.down_proj"][here, :, rows]
+        assert np.array_equal(held[f"{name}.experts.down_proj"], down)
+        assert np.array_equal(held[f"{name}.gate.weight"], whole[f"{name}.gate.weight"])
+
+
+def test_experts_that_the_ranks_do_not_divide_are_refused(cases: dict[str, Case]) -> None:
+    mesh = Mesh(ParallelLayout(dp=4, ep=4))
+    with pytest.raises(UserError, match="ep=4 does not divide the 6 experts"):
+        AutoModelForCausalLM.from_pretrained(cases["mixtral"].directory, mesh)
 
 
 # Faults a migration makes, planted one at a time; the comparison above must see each of them.
