@@ -119,7 +119,7 @@ class GPT2Model(Decoder):
                     raise ValueError("input_ids are longer than n_positions of config.json")
                 position_ids = ops.arange(before, before + length).expand_dims(0)
             inside = ops.logical_and(position_ids >= 0, position_ids < self.positions)
-            x_BSM = x_BSM + self.position_table(ops.where(inside, position_ids, 0))
+            x_BSM = x_BSM + self.position_table(self.own(ops.where(inside, position_ids, 0)))
             x_BSM = ops.where(inside.all(), x_BSM, float("nan"))
         return super().through(x_BSM, chunk, length, attention_mask, position_ids, past)
 
