@@ -131,7 +131,8 @@ def _safetensors(files: Sequence[Path]) -> Iterator[Listed]:
 
 def _ckpts(files: Sequence[Path]) -> Iterator[Listed]:
     for file in files:
-        for tensor in read_ckpt(file).tensors:
+        # A rank all of whose tensors are in the files of others has an empty one.
+        for tensor in read_ckpt(file).tensors if file.stat().st_size else ():
             yield Listed(tensor.name, tensor.dtype, tensor.shape, file, tensor.spans)
 
 

@@ -119,6 +119,15 @@ def test_strategies_beside_the_ranks_are_no_tensors(tmp_path, as_ckpt):
     assert facts["tensor_count"] == 2 * len(read_header(tmp_path / "hf/model.safetensors")[0])
 
 
+def test_a_rank_that_holds_nothing_has_an_empty_file(tmp_path):
+    write_model(tmp_path / "hf", config("llama", num_hidden_layers=1))
+    destination = Destination("strategy", ParallelLayout(dp=20), as_ckpt=True, remove_redundancy=True)
+    convert(tmp_path / "hf", tmp_path / "out", destination=destination)
+    assert min(path.stat().st_size for path in (tmp_path / "out").glob("rank_*/*")) == 0
+    facts = inspect(tmp_path / "out").facts
+    assert facts["tensor_count"] == len(read_header(tmp_path / "hf/model.safetensors")[0])
+
+
 def test_missing_path(tmp_path):
     with pytest.raises(UserError, match="no such file or directory"):
         inspect(tmp_path / "none")
