@@ -5,19 +5,22 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO_OUT ?= demo_out
 
-.PHONY: demo test lint test-fast test-slow test-mappings test-packages mappings-report install clean
+.PHONY: demo test lint test-fast test-slow test-grid test-mappings test-packages mappings-report install clean
 
 demo: $(READY)
 	PATH="$(abspath $(BIN)):$$PATH" python samples/demo.py --out $(DEMO_OUT)
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not grid"
 
 test-fast: lint
-	$(BIN)/python -m pytest -m "not slow and not multi_process"
+	$(BIN)/python -m pytest -m "not slow and not grid and not multi_process"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+test-grid: $(READY)
+	$(BIN)/python -m pytest -s tests/multi_process/test_grid.py
 
 test-mappings: $(READY)
 	$(BIN)/python tests/mappings/factory.py

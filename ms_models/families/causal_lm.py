@@ -12,6 +12,7 @@ from mindspore import Parameter, Tensor, ops
 from mappings.errors import UserError
 from ms_models.families.decoder import Decoder
 from ms_models.families.pretrained import Pretrained
+from ms_models.families.recomputing import recompute
 from ms_models.parallel.collectives import GatherFromGroup
 from ms_models.parallel.place import Place
 from ms_models.parallel.vocabulary import IGNORED, VocabParallelCrossEntropy
@@ -46,6 +47,8 @@ class CausalLM(Pretrained):
         self.vocab_rows = place.vocab_rows
         self.gather_vocab = GatherFromGroup(group, 2)
         self.cross_entropy = VocabParallelCrossEntropy(config.vocab_size, place.vocab_rows, group)
+        ends = [cell for cell in (self.body.embed_tokens, self.lm_head, self.cross_entropy) if cell is not None]
+        recompute(place.options.recompute, self.body.layers, ends)
         numbers = {f"body.layers.{index}.": f"body.layers.{layer}." for index, layer in enumerate(place.layers)}
         self.rename_parameters(numbers, {"body.": f"{self.body_name}."}, self.renamed)
         self.check_parameters()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from grid_models import MODELS, has_experts
+
 from mappings.layout import ParallelLayout
 
 
@@ -36,6 +38,9 @@ PAIR = [
     _case("tp2 one key/value head", tp=2, model="one-kv-head"),
     _case("tp2 sequence parallel", tp=2, options=SEQUENCE),
     _case("tp2 sequence parallel tied", tp=2, options=SEQUENCE, model="qwen2-tied"),
+    _case("tp2 recomputed blocks", tp=2, options={**SEQUENCE, "recompute": "block"}),
+    _case("dp2 recomputed attention", dp=2, options={"recompute": "attention"}),
+    _case("dp2 all recomputed, jit", dp=2, options={"recompute": "full"}, model="qwen2-tied", jit=True),
     _case("pp2", pp=2, accumulation=4),
     _case("pp2 gpipe", pp=2, accumulation=2, schedule="gpipe"),
     _case("pp2 zero bubble", pp=2, accumulation=4, schedule="zero_bubble"),
@@ -45,6 +50,10 @@ PAIR = [
     _case("cp2 ring", cp=2),
     _case("cp2 ring window", cp=2, model="mistral"),
     _case("cp2 ulysses", cp=2, options=ULYSSES),
+    _case("zero1", dp=2, zero=1, accumulation=2),
+    _case("zero2", dp=2, zero=2, accumulation=2),
+    _case("zero2 jit", dp=2, zero=2, accumulation=2, jit=True),
+    _case("zero2 ep2", dp=2, ep=2, zero=2, model="mixtral"),
     _case("ep2", dp=2, ep=2, model="mixtral"),
     _case("ep2 normalised", dp=2, ep=2, model="qwen3_moe", accumulation=2),
     _case("tp2 experts", tp=2, model="mixtral"),
@@ -58,4 +67,11 @@ QUAD = [
     _case("pp2 ep2", dp=2, ep=2, pp=2, accumulation=2, model="qwen3_moe"),
 ]
 EIGHT = [_case("dp2 tp2 pp2", dp=2, tp=2, pp=2, accumulation=2, model="qwen2-tied")]
-LAUNCHES = {"pair": (2, PAIR), "quad": (4, QUAD), "eight": (8, EIGHT)}
+# Every family under tp, dp and, where it has experts, ep.
+FAMILIES = [
+    _case(f"{model} {name}", model=model, **settings)
+    for model in MODELS
+    for name, settings in {"tp2": {"tp": 2}, "dp2": {"dp": 2}, "ep2": {"dp": 2, "ep": 2}}.items()
+    if name != "ep2" or has_experts(model)
+]
+LAUNCHES = {"pair": (2, PAIR), "quad": (4, QUAD), "eight": (8, EIGHT), "families": (2, FAMILIES)}

@@ -47,6 +47,12 @@ def config_of(name: str) -> dict[str, Any]:
     return {**SIZES, **MODELS[name]}
 
 
+def has_experts(name: str) -> bool:
+    """Whether a model has experts."""
+    config = config_of(name)
+    return "experts" in family_for_config(config).dims(config)
+
+
 def write_model(directory: Path, config: dict[str, Any]) -> None:
     """A Hugging Face directory with random weights, none of them at an initial value."""
     directory.mkdir(parents=True)
