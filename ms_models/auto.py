@@ -7,7 +7,9 @@ from pathlib import Path
 from mappings.errors import UserError
 from mappings.families import family_for_config
 from mappings.formats.hf_directory import read_config
+from mappings.parallel_options import ParallelOptions
 from ms_models.families.causal_lm import CausalLM
+from ms_models.families.deepseek_v3 import DeepseekV3ForCausalLM
 from ms_models.families.gemma2 import Gemma2ForCausalLM
 from ms_models.families.gemma3_text import Gemma3ForCausalLM
 from ms_models.families.glm4 import Glm4ForCausalLM
@@ -22,7 +24,7 @@ from ms_models.families.qwen3 import Qwen3ForCausalLM
 from ms_models.families.qwen3_moe import Qwen3MoeForCausalLM
 from ms_models.loading import load_weights, open_source
 from ms_models.parallel.mesh import Mesh
-from ms_models.parallel.place import ParallelOptions, Place
+from ms_models.parallel.place import Place
 
 _models: dict[str, type[CausalLM]] = {}
 
@@ -79,11 +81,13 @@ class AutoModelForCausalLM:
         return model
 
 
+register("deepseek_v3", DeepseekV3ForCausalLM)
 register("gemma2", Gemma2ForCausalLM)
 register("gemma3_text", Gemma3ForCausalLM)
 register("glm4", Glm4ForCausalLM)
 register("gpt2", GPT2LMHeadModel)
 register("gpt_neox", GPTNeoXForCausalLM)
+register("kimi_k2", DeepseekV3ForCausalLM)
 register("llama", LlamaForCausalLM)
 register("mistral", MistralForCausalLM)
 register("mixtral", MixtralForCausalLM)

@@ -7,13 +7,15 @@ from pathlib import Path
 from mappings.errors import UserError
 from mappings.families import family_for_config
 from mappings.formats.hf_directory import read_config
+from mappings.parallel_options import ParallelOptions
 from ms_models.families.bert import BertForMaskedLM
 from ms_models.families.masked_lm import MaskedLM
 from ms_models.families.roberta import RobertaForMaskedLM
 from ms_models.families.xlm_roberta import XLMRobertaForMaskedLM
 from ms_models.loading import load_weights, open_source
+from ms_models.new_head import head_names, new_weights, origin_with_head, warn_of_new_head, without
 from ms_models.parallel.mesh import Mesh
-from ms_models.parallel.place import ParallelOptions, Place
+from ms_models.parallel.place import Place
 
 _models: dict[str, type[MaskedLM]] = {}
 
@@ -46,6 +48,9 @@ class AutoModelForMaskedLM:
     ) -> MaskedLM:
         """The model in a Hugging Face directory or a sharded checkpoint, as fp32, cut for this rank.
 
+        A checkpoint without head (`BertModel`) gets a new one, with a warning that names its weights, as in
+        transformers; the model's `new_weights` names them too, and `save_pretrained` writes a model with head.
+
         Args:
             directory: holds `config.json` and safetensors, or a `manifest.json` whose layout fits the mesh.
             mesh: this process's place; one process on its own where not given.
@@ -63,10 +68,18 @@ class AutoModelForMaskedLM:
             raise UserError(
                 f"{path}: no encoder is registered for model_type {raw['model_type']!r} (registered: {known})"
             )
+        if set(family.headless) & set(raw.get("architectures") or ()):
+            raw = {**raw, "architectures": [kind.__name__]}
         source = open_source(path, mesh, family, raw)
+        missing = head_names(source)
+        source = without(source, missing)
         place = Place(mesh, family, raw, options or ParallelOptions(), kind.spelling, source.stored.optional)
         model = kind(kind.read_config(raw, family), place)
-        load_weights(model, source)
+        load_weights(model, source, new_weights(place, missing, model.config.initializer_range))
+        if missing:
+            warn_of_new_head(path, missing)
+            model.new_weights = tuple(missing)
+            model.origin = origin_with_head(source.origin, family, raw, missing)
         return model
 
 

@@ -23,7 +23,7 @@ def recompute(kind: str, layers: Iterable[nn.Cell], ends: Iterable[nn.Cell]) -> 
     same holds.
 
     Args:
-        kind: of `ms_models.parallel.place.RECOMPUTE`.
+        kind: of `mappings.parallel_options.RECOMPUTE`.
         layers: of the rank.
         ends: cells of both ends of the model.
     """

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from mindspore import Tensor, ops
 
 from mappings.errors import UserError
+from mappings.parallel_options import RING, ULYSSES
 from ms_models.parallel.mesh import Group
-
-RING, ULYSSES = "ring", "ulysses"
 
 
 def chunk_length(length: int, chunks: int, ranks: int) -> int:

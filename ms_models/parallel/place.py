@@ -7,32 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from mappings.errors import UserError
 from mappings.families import Family
 from mappings.families.family import HF
 from mappings.holdings import Held, Holdings
+from mappings.parallel_options import ParallelOptions
 from mappings.shards import chunks_of_stage, padded_rows
-from ms_models.parallel.context import RING, ULYSSES, ContextPlace
+from ms_models.parallel.context import ContextPlace
 from ms_models.parallel.mesh import Mesh
-
-RECOMPUTE = ("none", "attention", "block", "full")
-
-
-@dataclass(frozen=True)
-class ParallelOptions:
-    """How ranks work together, where that leaves no trace in a checkpoint."""
-
-    sequence_parallel: bool = False
-    """Between the layers that tensor parallelism cuts, each tp rank has a part of the sequence."""
-    context: str = RING
-    """How attention crosses the context-parallel ranks: `ring` or `ulysses`."""
-    recompute: str = "none"
-    """What the backward pass computes again instead of keeping it: one of `RECOMPUTE`."""
-
-    def __post_init__(self) -> None:
-        for name, known in (("context", (RING, ULYSSES)), ("recompute", RECOMPUTE)):
-            if getattr(self, name) not in known:
-                raise UserError(f"layout: {name} must be one of {', '.join(known)}, found {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)
@@ -43,7 +24,7 @@ class Place:
     family: Family
     raw: Mapping[str, Any]
     """`config.json`."""
-    options: ParallelOptions = ParallelOptions()
+    options: ParallelOptions = field(default_factory=ParallelOptions)
     spelling: str = HF
     """Of the tensors in memory."""
     optional: Collection[str] = field(default_factory=frozenset)

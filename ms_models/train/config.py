@@ -17,6 +17,7 @@ import yaml
 
 from mappings.errors import UserError
 from mappings.layout import ParallelLayout
+from mappings.parallel_options import ParallelOptions
 from ms_models.train.schema import apply_override, build
 
 RESOLVED = "config.yaml"
@@ -156,6 +157,7 @@ class RunConfig:
     output: OutputConfig
     data: DataConfig = field(default_factory=DataConfig)
     layout: ParallelLayout = field(default_factory=ParallelLayout)
+    parallel: ParallelOptions = field(default_factory=ParallelOptions)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

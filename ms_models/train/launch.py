@@ -148,6 +148,7 @@ def _data(config: RunConfig, model: preflight.Model, dry_run: bool, say: Callabl
         return PreparedData.read(directory)
     assert data.seq_length is not None
     preflight.check_length(data.seq_length, model)
+    config.parallel.check(model.family, model.config, config.layout, data.seq_length)
     tokenizer = Path(data.tokenizer or config.model.path)
     settings: dict[str, Any] = {
         "seq_length": data.seq_length, "validation_fraction": data.validation_fraction, "seed": data.seed,

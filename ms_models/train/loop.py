@@ -50,7 +50,7 @@ class Loop:
         self.logs = self.directory / LOGS
         self.step = self.tokens = self.skips = 0
         random_state.seed_all(config.train.seed, mesh.rank)
-        model = AutoModelForCausalLM.from_pretrained(resume or config.model.path, mesh)
+        model = AutoModelForCausalLM.from_pretrained(resume or config.model.path, mesh, config.parallel)
         model.set_train()
         self.trainer = Trainer(model, mesh, config.optimizer, jit=config.train.jit)
         position = 0

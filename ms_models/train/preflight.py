@@ -20,6 +20,7 @@ from mappings.layout import ParallelLayout
 from ms_models.data.loader import TrainingLoader
 from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.data.tokenization import FILE as TOKENIZER
+from ms_models.parallel.schedules.orders import check_sizes
 from ms_models.train.config import RunConfig
 from ms_models.train.run_directory import complete_checkpoints, find_latest, read_manifest, step_name, verify
 
@@ -51,13 +52,17 @@ def check_model(config: RunConfig) -> Model:
     raw = read_config(directory)
     family = family_for_config(raw, str(directory / "config.json"))
     check_trainable(family, raw, config.layout)
+    if config.layout.pp > 1:
+        check_sizes(config.parallel.schedule_for(config.layout), config.layout, config.train.accumulation)
     if (directory / MANIFEST).is_file():
         manifest = Manifest.read(directory)
-        if manifest.layout.tp != config.layout.tp:
-            raise UserError(
-                f"{directory}: sharded for tp={manifest.layout.tp}, the run has tp={config.layout.tp}; "
-                "start from the Hugging Face directory, or convert it for this layout"
-            )
+        for axis in ("tp", "pp", "vpp", "ep"):
+            have, want = getattr(manifest.layout, axis), getattr(config.layout, axis)
+            if have != want:
+                raise UserError(
+                    f"{directory}: sharded for {axis}={have}, the run has {axis}={want}; "
+                    "start from the Hugging Face directory, or convert it for this layout"
+                )
     else:
         read_tensors(directory)
     return Model(directory, raw, family)
@@ -78,6 +83,7 @@ def check_data(config: RunConfig, model: Model, data: PreparedData) -> list[str]
             f"data.seq_length is {config.data.seq_length}, but {where} holds sequences of {data.seq_length}"
         )
     check_length(data.seq_length, model)
+    config.parallel.check(model.family, model.config, config.layout, data.seq_length)
     vocabulary = model.family.dims(model.config)["vocab"]
     if data.tokenizer["largest_id"] >= vocabulary:
         raise UserError(

@@ -18,6 +18,7 @@ from models_worker import compiled, half, planted, relative, unreduced_backward,
 
 from mappings.cutting import cut
 from mappings.layout import ParallelLayout
+from mappings.parallel_options import ParallelOptions
 from ms_models.auto_masked_lm import AutoModelForMaskedLM
 from ms_models.families.bert.sharding import BertSharding
 from ms_models.families.masked_lm import MaskedLM
@@ -25,7 +26,6 @@ from ms_models.layers.dropout import Dropout
 from ms_models.layers.layer_norm import LayerNorm
 from ms_models.parallel.collectives import CopyToGroup, ReduceFromGroup, all_reduce
 from ms_models.parallel.mesh import Mesh
-from ms_models.parallel.place import ParallelOptions
 
 BATCH, LENGTH = 4, 12
 Arrays = dict[str, np.ndarray]
