@@ -6,15 +6,15 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ms_models.layers.softmax import softmax
+
 LOWEST = float(np.finfo(np.float32).min)  # finite: a row with nothing to see becomes uniform instead of NaN
 
 # Half the time of ops.matmul with a transposed operand, under ms.jit on CPU.
 multiply, multiply_transposed = ops.BatchMatMul(), ops.BatchMatMul(transpose_b=True)
 
 
-def causal_bias(
-    queries: int, keys: int, attention_mask: Tensor | None, positions: Tensor | None = None
-) -> Tensor:
+def causal_bias(queries: int, keys: int, attention_mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
     """What is added to attention scores: 0 where a query may look, the lowest fp32 elsewhere.
 
     Args:
@@ -91,6 +91,6 @@ def grouped_attention(
     if cap is not None:
         scores = soft_cap(scores, cap)
     scores = scores.reshape(batch, groups, each, queries, keys) + bias.expand_dims(1)
-    weights = ops.softmax(scores, -1).astype(v.dtype).reshape(batch, groups, each * queries, keys)
+    weights = softmax(scores).astype(v.dtype).reshape(batch, groups, each * queries, keys)
     y = multiply(weights, v.transpose(0, 2, 1, 3)).reshape(batch, groups, each, queries, v.shape[-1])
     return y.transpose(0, 3, 1, 2, 4).reshape(batch, queries, heads * v.shape[-1])
