@@ -222,11 +222,12 @@ FAULTS = (
     Fault("a layer too many in config", "C430", edit("config.json", num_hidden_layers=4)),
     Fault("a layer too few in config", "C430", edit("config.json", num_hidden_layers=2)),
     # layout
-    Fault("tp does not divide kv heads", "C601", lambda d: None, run={"layout": {"tp": 4}}),
+    Fault("tp does not divide the heads", "C601", lambda d: None, run={"layout": {"tp": 3}}),
     Fault("more stages than layers", "C601", lambda d: None, run={"layout": {"pp": 4}}),
     Fault("unknown axis", "C602", lambda d: None, run={"layout": {"tpp": 2}}),
     Fault("tp is zero", "C602", lambda d: None, run={"layout": {"tp": 0}}),
     Fault("layout is a list", "C602", lambda d: None, run={"layout": [2]}),
-    Fault("pipeline", "C604", lambda d: None, run={"layout": {"pp": 2}}),
+    Fault("experts of a model without", "C601", lambda d: None, run={"layout": {"dp": 2, "ep": 2}}),
+    Fault("parameters cut over dp", "C604", lambda d: None, run={"layout": {"dp": 2, "zero": 3}}),
     Fault("data directory missing", "C605", lambda d: None, run={"data": {"path": "no-such-data"}}),
 )
