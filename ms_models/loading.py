@@ -95,17 +95,26 @@ def _check_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayou
         raise UserError(f"{directory}: its parameters are cut over dp (zero=3); reshard it for zero=1 first")
 
 
-def load_weights(model: Pretrained, source: Source) -> None:
+def load_weights(model: Pretrained, source: Source, new: Mapping[str, np.ndarray] | None = None) -> None:
     """Sets every parameter of `model` from `source`, as fp32.
+
+    Args:
+        model: the model to fill.
+        source: see `open_source`.
+        new: this rank's values of parameters that the source does not have and is not expected to have.
 
     Raises:
         UserError: one line with every missing, unexpected, misshapen or unreadable tensor. Nothing is loaded then.
     """
-    needed = _needed(model.held, source.stored)
+    new = new or {}
+    needed = _needed({name: held for name, held in model.held.items() if name not in new}, source.stored)
     if problems := _compare(needed, source):
         raise UserError(f"{source.directory}: {'; '.join(problems)}")
     parameters: dict[str, Parameter] = {parameter.name: parameter for parameter in model.get_parameters()}
     for name, held in model.held.items():
+        if name in new:
+            parameters[name].set_data(Tensor(new[name]))
+            continue
         parameters[name].set_data(
             Tensor(read_piece(held, {stored: source.entries[stored] for stored in needed[name]}, source.stored))
         )

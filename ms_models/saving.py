@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,14 @@ class Origin:
     """Stored dtype of each tensor, in safetensors' names."""
     tensors: Mapping[str, Arrangement]
     """What each tensor consists of."""
+    config: Mapping[str, Any] | None = None
+    """`config.json` to write where the directory's own does not fit any more: the model was given a new head."""
+
+    def side_file(self, path: Path) -> bytes:
+        """What to write for a file of the directory that holds no weights."""
+        if self.config is None or path.name != "config.json":
+            return path.read_bytes()
+        return (json.dumps(self.config, indent=2) + "\n").encode()
 
     def stored(self, values: Mapping[str, np.ndarray], held: Mapping[str, Held]) -> dict[str, np.ndarray]:
         """The tensors as they are stored, of those in memory, which may be fused and named otherwise.
@@ -83,7 +92,7 @@ def write_directory(target: Path, origin: Origin, weights: Mapping[str, np.ndarr
             _write_index(staging, origin, weights)
         for path in sorted(origin.directory.iterdir()):
             if path.is_file() and path.name != manifest.NAME and not path.name.endswith(WEIGHTS):
-                shutil.copyfile(path, staging / path.name)
+                (staging / path.name).write_bytes(origin.side_file(path))
         fsync_directory(staging)
         staging.replace(target)
     except BaseException:

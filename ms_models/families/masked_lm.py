@@ -20,10 +20,14 @@ class MaskedLM(Pretrained):
 
     Values are dropped while the cell is in training (`set_train(True)`), by the rates of `config.json`. What is
     dropped follows from the ids of each sample, see `ms_models.layers.dropout`.
+
+    Attributes:
+        new_weights: names of weights that the checkpoint did not have and that say nothing before they are trained.
     """
 
     def __init__(self, config: EncoderConfig, place: Place) -> None:
         super().__init__(config, place)
+        self.new_weights: tuple[str, ...] = ()
         self.vocab, self.vocab_rows = config.vocab_size, place.vocab_rows
         group = place.mesh.group("tp")
         self.gather_vocab = GatherFromGroup(group, 2)

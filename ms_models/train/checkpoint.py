@@ -112,7 +112,7 @@ def _write_manifest(staging: Path, trainer: Trainer, training: Mapping[str, Any]
     for path in sorted(origin.directory.iterdir()):
         is_side_file = path.is_file() and not path.name.endswith(NO_SIDE_FILE) and not path.name.startswith(".")
         if is_side_file and not (staging / path.name).exists():
-            _write(staging / path.name, path.read_bytes())
+            _write(staging / path.name, origin.side_file(path))
     fsync_directory(staging)
     Manifest(
         family=family_for_config(read_config(staging)).name,

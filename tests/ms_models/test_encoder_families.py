@@ -136,6 +136,49 @@ def test_tensorflow_names_of_old_checkpoints_are_read_and_kept(cases: dict[str, 
     assert set(after) == set(old) and all(torch.equal(after[key], old[key]) for key in old)
 
 
+@pytest.mark.parametrize("name", ["bert-untied", "roberta"])
+def test_a_model_without_head_gets_a_new_one_and_says_so(
+    name: str, cases: dict[str, Case], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = cases[name]
+    body: Any = case.reference.base_model
+    body.save_pretrained(tmp_path / "body")
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "body")
+    model.set_train(False)
+    names = {key for key, _ in case.reference.named_parameters() if not key.startswith(prefix(name))}
+    assert set(model.new_weights) == names
+    (record,) = caplog.records
+    assert "no head for masked words" in record.message and all(key in record.message for key in names)
+    values = {p.name: p.asnumpy() for p in model.get_parameters()}
+    for key, parameter in body.named_parameters():
+        assert np.array_equal(values[f"{prefix(name)}.{key}"], parameter.detach().numpy())
+    for key in names:
+        is_norm = "norm" in key.lower()
+        wanted = (1.0 if is_norm else 0.02) if key.endswith("weight") else 0.0
+        found = values[key].mean() if is_norm else values[key].std()
+        assert found == pytest.approx(wanted, rel=0.1, abs=1e-7), key
+    # What is saved is a model with a head, in transformers and here.
+    model.save_pretrained(tmp_path / "whole")
+    loaded: Any = type(case.reference).from_pretrained(tmp_path / "whole", output_loading_info=True)
+    again, report = loaded
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    assert all(np.array_equal(values[key], p.detach().numpy()) for key, p in again.named_parameters())
+    caplog.clear()
+    reloaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "whole")
+    assert not reloaded.new_weights and not caplog.records
+    assert all(np.array_equal(values[p.name], p.asnumpy()) for p in reloaded.get_parameters())
+
+
+def test_half_a_head_is_an_error(cases: dict[str, Case], tmp_path: Path) -> None:
+    shutil.copytree(cases["bert"].directory, tmp_path / "copy")
+    kept = {key: value for key, value in tensors(tmp_path / "copy").items() if "transform.dense" not in key}
+    for file in (tmp_path / "copy").glob("*.safetensors*"):
+        file.unlink()
+    save_file(kept, tmp_path / "copy" / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"missing: cls\.predictions\.transform\.dense\.weight"):
+        AutoModelForMaskedLM.from_pretrained(tmp_path / "copy")
+
+
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_positions_and_masks_that_are_given_are_used(name: str, cases: dict[str, Case]) -> None:
     case, model = cases[name], load(cases[name])
