@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, nn
 
 from mappings.families import Family
 from ms_models.families.causal_lm import CausalLM
@@ -17,6 +17,7 @@ from ms_models.families.gemma2.config import Gemma2Config
 from ms_models.families.gemma2.sharding import Gemma2Sharding
 from ms_models.families.llama.model import LlamaAttention, LlamaMLP
 from ms_models.families.sharding import Sharding
+from ms_models.layers.activation import activation
 from ms_models.layers.attention import soft_cap
 from ms_models.parallel.place import Place
 
@@ -31,9 +32,13 @@ class Gemma2Attention(LlamaAttention):
 class Gemma2MLP(LlamaMLP):
     """Gated feed-forward: `down(gelu(gate(x)) * up(x))`, GELU by the hyperbolic tangent."""
 
+    def __init__(self, config: Gemma2Config, sharding: Sharding, layer: int) -> None:
+        super().__init__(config, sharding, layer)
+        self.act = activation("hidden_activation", "gelu_pytorch_tanh")
+
     def construct(self, x_BSM: Tensor) -> Tensor:
         x_BSM = self.enter(x_BSM)
-        return self.down_proj(ops.gelu(self.gate_proj(x_BSM), approximate="tanh") * self.up_proj(x_BSM))
+        return self.down_proj(self.act(self.gate_proj(x_BSM)) * self.up_proj(x_BSM))
 
 
 class Gemma2DecoderLayer(nn.Cell):
