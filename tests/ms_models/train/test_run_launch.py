@@ -72,7 +72,15 @@ def other_tokenizer(run: Run) -> None:
 
 REFUSED: list[tuple[list[str], Callable[[Run], None] | None, str]] = [
     (["layout.tp=4"], None, "tp=4 does not divide the 38 rows of model.layers.0.mlp.gate_proj.weight; tp=2 would"),
-    (["layout.pp=2"], None, "nothing else yet"),
+    (["layout.pp=3"], None, "pp=3 x vpp=1 stages, but the model has 2 layers"),
+    (["layout.pp=2", "train.accumulation=1"], None, "1 micro-batches are fewer than the pp=2 stages"),
+    (["layout.pp=2", "parallel.schedule=interleaved"], None, "interleaved needs vpp of at least 2"),
+    (["layout.cp=4"], None, "cp=4 needs a sequence length that 8 divides, found 12; 16 would fit"),
+    (["layout.cp=3", "parallel.context=ulysses"], None, "query heads per tensor-parallel rank that cp=3 divides, found 4"),
+    (["parallel.sequence_parallel=true"], None, "divides sequences over tp, which is 1"),
+    (["layout.dp=2", "layout.ep=2"], None, "llama family has no experts"),
+    (["layout.dp=2", "layout.zero=3"], None, "zero=3"),
+    (["parallel.recompute=some"], None, "recompute must be one of none, attention, block, full, found 'some'"),
     (["model.path=/none"], None, "/none: no such directory"),
     ([], edit_config("model_type", "lama"), "model_type 'lama' is not supported; the nearest known is 'llama'"),
     ([], lambda run: (run.model / "model.safetensors").unlink(), "neither model.safetensors nor"),
