@@ -16,6 +16,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+import tiny_decoders
 import tiny_models
 import torch
 import transformers
@@ -30,8 +31,11 @@ SIZES = {
     "num_hidden_layers": 4,
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
+    "head_dim": 32,
     "max_position_embeddings": 512,
+    "pad_token_id": None,  # the families' own may lie outside this vocabulary
 }
+CONFIGS = {**tiny_models.CONFIGS, **tiny_decoders.CONFIGS}
 
 
 def shortest(step: Callable[[], Any]) -> float:
@@ -46,10 +50,10 @@ def shortest(step: Callable[[], Any]) -> float:
 
 def errors(family: str, folder: Path) -> None:
     """Largest errors over the family's tiny models."""
-    for name, config in tiny_models.CONFIGS.items():
+    for name, config in CONFIGS.items():
         if config.model_type != family:
             continue
-        case = tiny_models.make_case(name, folder / name)
+        case = tiny_models.answers_of(tiny_models.build(config, folder / name), folder / name)
         for jit in (False, True):
             answer = tiny_models.run(tiny_models.load(case), case, jit=jit)
             worst = max(tiny_models.gradient_errors(answer, case).values())

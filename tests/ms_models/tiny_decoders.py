@@ -8,17 +8,21 @@ from tiny_models import SIZES
 LONG_ROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
-    "short_factor": [1.0, 1.2, 1.5, 2.0],
-    "long_factor": [1.5, 3.0, 7.0, 12.0],
+    "partial_rotary_factor": 0.75,  # 6 of 8 dimensions, as a part of Phi-4-mini's heads
+    "short_factor": [1.0, 1.5, 2.0],
+    "long_factor": [1.5, 4.0, 12.0],
 }
+ORIGINAL = 12
+
 CONFIGS: dict[str, transformers.PretrainedConfig] = {
-    "phi3": transformers.Phi3Config(**SIZES, pad_token_id=5, sliding_window=6),
-    # The batch is longer than the original context, the prompt of the generation test a little shorter.
+    "phi3": transformers.Phi3Config(**SIZES, pad_token_id=5, sliding_window=6, eos_token_id=7),
+    # The batch is longer than the original context.
     "phi3-longrope-tied": transformers.Phi3Config(
         **SIZES,
         tie_word_embeddings=True,
         pad_token_id=5,
-        original_max_position_embeddings=12,
+        eos_token_id=7,
+        original_max_position_embeddings=ORIGINAL,
         rope_parameters=LONG_ROPE,
     ),
     "glm4": transformers.Glm4Config(**SIZES, head_dim=20, pad_token_id=5),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mappings.errors import UserError
@@ -23,7 +23,7 @@ GLOBAL_THETA, LOCAL_THETA, PATTERN = 1e6, 1e4, 6
 class Gemma3Config(DecoderConfig):
     """Shape and settings of a Gemma 3 text model. `rope` is that of layers with full attention."""
 
-    local_rope: RopeConfig = RopeConfig(LOCAL_THETA)
+    local_rope: RopeConfig = field(default_factory=lambda: RopeConfig(LOCAL_THETA))
     """Rotary settings of layers with a sliding window."""
     is_local: tuple[bool, ...] = ()
     """Whether each layer has a sliding window."""

@@ -45,7 +45,7 @@ class Gemma3Attention(LlamaAttention):
         self.k_norm = sharding.head_norm(config.head_dim, config.rms_norm_eps)
         self.is_local = config.is_local[layer]
 
-    def make_core(self, config: Gemma3Config, sharding: Gemma3Sharding) -> nn.Cell:
+    def make_core(self, config: Any, sharding: Any) -> nn.Cell:
         return sharding.core(config.attention_scale)
 
     def before_rotation(self, q_BSHD: Tensor, k_BTKD: Tensor) -> tuple[Tensor, Tensor]:

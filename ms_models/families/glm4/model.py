@@ -1,4 +1,4 @@
-"""GLM-4: norms before and behind attention and feed-forward; neighbouring dimensions of a part of each head are rotated.
+"""GLM-4: norms before and behind attention and feed-forward; neighbouring dimensions of half a head are rotated.
 
 Suffixes as in the Llama it is built from.
 """

@@ -29,12 +29,9 @@ class Phi3Attention(LlamaAttention):
 
     def project(self, x_BSM: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch, length, _ = x_BSM.shape
-        q, k, v = self.qkv_proj(x_BSM)
-        return (
-            q.reshape(batch, length, self.heads, self.width),
-            k.reshape(batch, length, self.kv_heads, self.width),
-            v.reshape(batch, length, self.kv_heads, self.width),
-        )
+        heads = self.qkv_proj(x_BSM).reshape(batch, length, self.heads + 2 * self.kv_heads, self.width)
+        q_BSHD, k_BTKD, v_BTKD = ops.split(heads, [self.heads, self.kv_heads, self.kv_heads], 2)
+        return q_BSHD, k_BTKD, v_BTKD
 
 
 class Phi3MLP(nn.Cell):
