@@ -21,7 +21,7 @@ YARN = {
     "mscale": 1.0,
     "mscale_all_dim": 0.7,
 }
-# No two sizes that meet in one tensor are equal; one dense layer before two with experts, in four groups of three.
+# No two sizes that meet in one tensor are equal; one dense layer before those with experts, in four groups of three.
 SIZES: dict[str, Any] = {
     "vocab_size": 101,
     "hidden_size": 48,
@@ -46,7 +46,11 @@ SIZES: dict[str, Any] = {
 }
 CONFIGS = {
     "latent queries, yarn, interleaved, biases": transformers.DeepseekV3Config(
-        **SIZES, q_lora_rank=20, attention_bias=True, rope_parameters=YARN, pad_token_id=5
+        **{**SIZES, "num_hidden_layers": 2},  # further-token layers follow
+        q_lora_rank=20,
+        attention_bias=True,
+        rope_parameters=YARN,
+        pad_token_id=5,
     ),
     "plain queries and positions, halves, tied, weights as they are, one group": transformers.DeepseekV3Config(
         **{**SIZES, "n_group": 1, "topk_group": 1},
@@ -110,9 +114,9 @@ def make_further_case(config: transformers.DeepseekV3Config, directory: Path) ->
         hidden = layer(embedded, hidden, rotary, bias, positions, None)
         loss = loss + _loss(model.lm_head(hidden), labels, steps + 1) * (WEIGHT / LAYERS)
     loss.backward()
-    gradients = {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
-    for name, parameter in further.layers.named_parameters():
-        gradients[_stored_name(name, first)] = parameter.grad.numpy()
+    gradients: dict[str, Any] = {name: parameter.grad for name, parameter in model.named_parameters()}
+    gradients |= {_stored_name(name, first): parameter.grad for name, parameter in further.layers.named_parameters()}
+    gradients = {name: gradient.numpy() for name, gradient in gradients.items()}
     return FurtherCase(replace(case, loss=loss.item(), gradients=gradients), next_loss.item())
 
 
