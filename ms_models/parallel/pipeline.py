@@ -44,7 +44,7 @@ class Pipeline:
 
     Args:
         model: the part of a model that this rank holds.
-        accumulators: for each trainable parameter, by its name, where its gradient is added.
+        adder: for some parameters, a function that adds gradients of theirs to what the optimizer reads.
         schedule: name of a schedule, see `ms_models.parallel.schedules`.
         compiled: `ms.jit`, or the identity.
     """
@@ -52,7 +52,7 @@ class Pipeline:
     def __init__(
         self,
         model: Staged,
-        accumulators: dict[str, Parameter],
+        adder: Callable[[Sequence[Parameter]], Callable[[Sequence[Tensor]], None]],
         schedule: str,
         compiled: Callable[[Any], Any],
     ) -> None:
@@ -60,7 +60,7 @@ class Pipeline:
         self.stage = self.place.mesh.coordinates["pp"]
         self.schedule = schedule
         self._chunks = [
-            _Chunk(model, chunk, accumulators, compiled, splits=schedule == "zero_bubble")
+            _Chunk(model, chunk, adder, compiled, splits=schedule == "zero_bubble")
             for chunk in range(len(self.place.chunks))
         ]
         self._table = cache(self._build)
@@ -168,7 +168,7 @@ class _Chunk:
         self,
         model: Staged,
         chunk: int,
-        accumulators: dict[str, Parameter],
+        adder: Callable[[Sequence[Parameter]], Callable[[Sequence[Tensor]], None]],
         compiled: Callable[[Any], Any],
         *,
         splits: bool,
@@ -177,8 +177,7 @@ class _Chunk:
         self.is_first = place.is_first and chunk == 0
         self.is_last = place.is_last and chunk == len(place.chunks) - 1
         parameters = ParameterTuple(model.parameters_of(chunk))
-        sums = ParameterTuple([accumulators[parameter.name] for parameter in parameters])
-        count = len(parameters)
+        add = adder(parameters)
         is_last = self.is_last
 
         def value(x: Tensor | None, input_ids: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
@@ -194,10 +193,6 @@ class _Chunk:
         whole = ms.value_and_grad(weighted, None if self.is_first else 0, parameters, has_aux=True)
         of_input = ms.value_and_grad(weighted, 0, has_aux=True)
         of_weights = ms.value_and_grad(weighted, None, parameters, has_aux=True)
-
-        def add(gradients: tuple[Tensor, ...]) -> None:
-            for index in range(count):
-                ops.assign_add(sums[index], gradients[index])
 
         def backward(
             x: Tensor | None, input_ids: Tensor, mask: Tensor, labels: Tensor, seed: Tensor

@@ -1,67 +1,81 @@
-"""Accumulated gradients of one rank: summed over data-parallel replicas in flat buckets, with one global norm."""
+"""Accumulated gradients of one rank: summed over replicas in flat buckets, with one global norm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, ParameterTuple, Tensor, ops
+from mindspore import Parameter, Tensor, nn, ops
 
-from mappings.holdings import Held
 from ms_models.parallel.collectives import all_reduce
-from ms_models.parallel.mesh import Group, Mesh
-
-BUCKET_ELEMENTS = 8 << 20
-"""Elements per all-reduce: large enough to hide latency, small enough that the flat copy is no second model."""
+from ms_models.parallel.mesh import Mesh
+from ms_models.parallel.optimizer_sharding import OptimizerSharding
 
 
 class GradientBuffers:
-    """One fp32 accumulator per parameter, in the order of `parameters`.
+    """fp32 accumulators, one for each bucket.
+
+    Up to ZeRO stage 1 a rank adds up whole gradients and the ranks sum once a step, which costs a model's size in fp32.
+    From stage 2 on they sum after each micro-batch and a rank adds up its own rows only: with n replicas 4 (1 - 1/n)
+    bytes per parameter less, for as many times the traffic as there are micro-batches.
 
     Attributes:
-        accumulators: written by the jitted backward function, read by the jitted update.
+        accumulators: `[shares, width]` up to stage 1, then `[1, width]`.
     """
 
-    def __init__(
-        self, parameters: Sequence[Parameter], held: Mapping[str, Held], mesh: Mesh, compiled: Callable[[Any], Any]
-    ) -> None:
-        self.accumulators = ParameterTuple(
-            [Parameter(Tensor(np.zeros(p.shape, np.float32)), name=f"gradient.{p.name}") for p in parameters]
-        )
-        self._sums = _sums([(p.size, held[p.name]) for p in parameters], mesh)
-        self._world = mesh.group("tp", "cp", "dp", "pp")
-        # A parameter that several ranks hold is counted by the first of them only.
-        self._counted = Tensor(np.array([float(held[p.name].is_counted) for p in parameters], np.float32))
-        self._squares = compiled(self._make_squares())
+    def __init__(self, sharding: OptimizerSharding) -> None:
+        self.sharding = sharding
+        self.accumulators = sharding.accumulators("gradient")
+
+    def adder(self, parameters: Sequence[Parameter]) -> Callable[[Sequence[Tensor]], None]:
+        """A function that adds gradients of `parameters`, in their order, for use within what `ms.jit` compiles.
+
+        They have to fill their buckets: parameters whose gradients come apart need different labels.
+        """
+        place_of = {parameter.name: place for place, parameter in enumerate(parameters)}
+        numbered = [(n, b) for n, b in enumerate(self.sharding.buckets) if b.names[0] in place_of]
+        places = tuple(tuple(place_of[name] for name in bucket.names) for _, bucket in numbered)
+        assert sum(map(len, places)) == len(parameters), "parameters of the same bucket come apart"
+        buckets = nn.CellList([bucket for _, bucket in numbered], auto_prefix=False)
+        accumulators = tuple(self.accumulators[number] for number, _ in numbered)
+        keeps = self.sharding.keeps_gradients
+
+        def add(gradients: Sequence[Tensor]) -> None:
+            for i, bucket in enumerate(buckets):
+                flat = bucket.flat([gradients[place] for place in places[i]])
+                ops.assign_add(accumulators[i], flat if keeps else bucket.scatter(flat).reshape(1, -1))
+
+        return add
 
     def zero(self) -> None:
         """Clears the accumulators."""
         for accumulator in self.accumulators:
             ops.assign(accumulator, ops.zeros_like(accumulator))
 
-    def all_reduce(self) -> None:
-        """Sums over the ranks that hold the same weights and saw other samples, or use them at another stage."""
-        for bucket, group in self._sums:
-            members = [self.accumulators[index] for index in bucket]
-            flat = all_reduce(ops.concat([member.reshape(-1) for member in members]), group)
-            for member, piece in zip(members, ops.split(flat, [member.size for member in members]), strict=True):
-                ops.assign(member, piece.reshape(member.shape))
+    def reduce(self) -> tuple[Tensor, ...]:
+        """Sums over the ranks that hold the same weights and saw other samples, or use them at another stage.
 
-    def norm(self) -> float:
-        """Euclidean norm over every parameter of the model, each counted once; the same number on every rank."""
+        Returns:
+            `[width]` of each bucket: what this rank keeps.
+        """
+        keeps = self.sharding.keeps_gradients
+        return tuple(
+            bucket.finish(bucket.scatter(accumulator) if keeps else accumulator.reshape(-1))
+            for bucket, accumulator in zip(self.sharding.buckets, self.accumulators, strict=True)
+        )
+
+    def norm(self, reduced: Sequence[Tensor]) -> float:
+        """Euclidean norm over every parameter of the model, each element counted once; the same on every rank."""
         # One number per rank: stages of a pipeline hold different parameters.
-        own = (self._squares() * self._counted).asnumpy().astype(np.float64).sum()
-        return float(np.sqrt(all_reduce(Tensor([own], ms.float32), self._world).asnumpy()[0]))
-
-    def _make_squares(self) -> Callable[[], Tensor]:
-        accumulators = self.accumulators
-
-        def squares() -> Tensor:
-            return ops.stack([ops.square(accumulator).sum() for accumulator in accumulators])
-
-        return squares
+        counted = [
+            float(ops.square(kept).sum().asnumpy())
+            for bucket, kept in zip(self.sharding.buckets, reduced, strict=True)
+            if bucket.is_counted
+        ]
+        mesh = self.sharding.mesh
+        total = all_reduce(Tensor([sum(counted)], ms.float32), mesh.group("tp", "cp", "dp", "pp"))
+        return float(np.sqrt(total.asnumpy()[0]))
 
 
 def clip_factor(norm: float, limit: float) -> float:
@@ -73,35 +87,3 @@ def agree(flag: bool, mesh: Mesh) -> bool:
     """Whether `flag` is true on any rank: the same answer everywhere, so that all ranks take the same branch."""
     world = mesh.group("tp", "cp", "dp", "pp")
     return bool(all_reduce(Tensor([float(flag)], ms.float32), world).asnumpy()[0] > 0)
-
-
-def _sums(parameters: Sequence[tuple[int, Held]], mesh: Mesh) -> list[tuple[list[int], Group]]:
-    """Parameters that are summed together, by index, and the ranks over which they are."""
-    kinds = {"dense": mesh.group("dp", "cp"), "experts": mesh.group("edp", "cp")}
-    members: dict[str, list[int]] = {"dense": [], "experts": []}
-    sizes = [size for size, _ in parameters]
-    for index, (_, held) in enumerate(parameters):
-        members["experts" if held.is_expert else "dense"].append(index)
-    sums = [
-        (bucket, kinds[kind])
-        for kind, indices in members.items()
-        if kinds[kind].size > 1
-        for bucket in _buckets(indices, sizes)
-    ]
-    # A table that the first stage reads and the last one writes with.
-    twice = [index for index, (_, held) in enumerate(parameters) if held.is_at_both_ends]
-    if twice:
-        sums += [(bucket, mesh.ends()) for bucket in _buckets(twice, sizes)]
-    return sums
-
-
-def _buckets(indices: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
-    buckets: list[list[int]] = []
-    filled = BUCKET_ELEMENTS
-    for index in indices:
-        if filled + sizes[index] > BUCKET_ELEMENTS:
-            buckets.append([])
-            filled = 0
-        buckets[-1].append(index)
-        filled += sizes[index]
-    return buckets

@@ -12,12 +12,15 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, ParameterTuple, Tensor, ops
+from mindspore import Parameter, Tensor, ops
 
 from mappings.errors import UserError
+from ms_models.families.causal_lm import CausalLM
+from ms_models.parallel.optimizer_sharding import OptimizerSharding
 from ms_models.train.config import OptimizerConfig
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+MASTER = "master"
 
 
 def decays(shape: Sequence[int]) -> bool:
@@ -25,84 +28,126 @@ def decays(shape: Sequence[int]) -> bool:
     return len(shape) >= 2
 
 
+def shard(model: CausalLM) -> OptimizerSharding:
+    """Buckets of parameters that are in the same chunk of the model, decay alike and are of one dtype."""
+    parameters = model.trainable_params()
+    chunks = {p.name: chunk for chunk in range(len(model.place.chunks)) for p in model.parameters_of(chunk)}
+    return OptimizerSharding(parameters, model.held, model.mesh, [(chunks[p.name], *label(p)) for p in parameters])
+
+
+def label(parameter: Parameter) -> tuple[bool, str]:
+    """What the optimizer tells parameters apart by."""
+    return decays(parameter.shape), str(parameter.dtype)
+
+
 class AdamW:
     """Decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), bias-corrected as in torch.optim.AdamW.
 
+    Moments are fp32, of the rows that this rank keeps; so are master copies of parameters in a narrower dtype, which
+    are then rounded once an update.
+
     Attributes:
         step: updates made so far.
+        flat: state to its buffers, one for each bucket.
     """
 
-    def __init__(
-        self,
-        parameters: Sequence[Parameter],
-        gradients: ParameterTuple,
-        config: OptimizerConfig,
-        compiled: Callable[[Any], Any],
-    ) -> None:
-        self.config = config
+    def __init__(self, sharding: OptimizerSharding, config: OptimizerConfig, compiled: Callable[[Any], Any]) -> None:
+        self.sharding, self.config = sharding, config
         self.step = 0
-        self.parameters = ParameterTuple(list(parameters))
-        self.moments = {
-            moment: ParameterTuple(
-                [Parameter(Tensor(np.zeros(p.shape, np.float32)), name=f"{moment}.{p.name}") for p in parameters]
-            )
-            for moment in MOMENTS
-        }
-        self._update = compiled(self._make_update(gradients))
+        self.flat = {moment: sharding.states(moment) for moment in MOMENTS}
+        if any(parameter.dtype != ms.float32 for parameter in sharding.parameters):
+            self.flat[MASTER] = sharding.states(MASTER)
+            for bucket, master in zip(sharding.buckets, self.flat[MASTER], strict=True):
+                ops.assign(master, bucket.kept([sharding.parameters[index] for index in bucket.indices]))
+        self._update = compiled(self._make_update())
 
-    def update(self, lr: float, scale: float) -> None:
-        """One step with the gradients times `scale`. New numbers do not recompile: they enter as tensors."""
+    def update(self, gradients: Sequence[Tensor], lr: float, scale: float) -> None:
+        """One step with the gradients (`GradientBuffers.reduce`) times `scale`; then every rank has all parameters.
+
+        New numbers do not recompile: they enter as tensors.
+        """
         self.step += 1
         beta1, beta2 = self.config.betas
-        # In double precision on the host, as torch does: 1 - 0.999 in fp32 is off by 1e-5 of itself.
+        # In double precision on the host, as torch does: 1 - 0.999 in fp32 is off by 1e-5 of itself. The bias
+        # correction of the second moment is taken out of the root: one operation less on everything.
+        root = float(np.sqrt(1 - beta2**self.step))
         scalars = (
             scale,
             1 - lr * self.config.weight_decay,
-            lr / (1 - beta1**self.step),
-            float(np.sqrt(1 - beta2**self.step)),
+            lr * root / (1 - beta1**self.step),
+            self.config.eps * root,
         )
-        self._update(*(Tensor(value, ms.float32) for value in scalars))
+        self._update(tuple(gradients), *(Tensor(value, ms.float32) for value in scalars))
 
     def state(self) -> dict[str, np.ndarray]:
-        """Moments as fp32 arrays by `<moment>.<parameter name>`."""
-        return {moment.name: moment.asnumpy() for moments in self.moments.values() for moment in moments}
+        """What this rank keeps, as fp32 arrays by `<state>.<parameter name>`."""
+        return {
+            f"{state}.{name}": value
+            for state, buffers in self.flat.items()
+            for bucket, buffer in zip(self.sharding.buckets, buffers, strict=True)
+            for name, value in bucket.named(buffer.asnumpy()).items()
+        }
+
+    def whole_state(self) -> dict[str, np.ndarray]:
+        """The same of whole parameters, gathered from the ranks that divide them, all of which must call this."""
+        return {
+            f"{state}.{name}": value
+            for state, buffers in self.flat.items()
+            for name, value in self.sharding.whole(buffers).items()
+        }
 
     def load_state(self, state: Mapping[str, np.ndarray], step: int, where: str) -> None:
-        """Restores moments and step.
+        """Restores what this rank keeps, and the step.
 
         Raises:
-            UserError: a moment is missing, superfluous or misshapen; lists them all.
+            UserError: a state is missing, superfluous or misshapen; lists them all.
         """
-        own = {moment.name: moment for moments in self.moments.values() for moment in moments}
+        own = {
+            f"{kind}.{name}": shape
+            for kind in self.flat
+            for bucket in self.sharding.buckets
+            for name, shape in zip(bucket.names, bucket.kept_shapes, strict=True)
+        }
         problems = [f"{name} is missing" for name in own if name not in state]
         problems += [f"{name} is unexpected" for name in state if name not in own]
         problems += [
-            f"{name} has shape {list(value.shape)} instead of {list(own[name].shape)}"
+            f"{name} has shape {list(value.shape)} instead of {list(own[name])}"
             for name, value in state.items()
-            if name in own and value.shape != tuple(own[name].shape)
+            if name in own and value.shape != own[name]
         ]
         if problems:
             raise UserError(f"{where}: optimizer state does not fit the model: {'; '.join(problems[:8])}")
-        for name, moment in own.items():
-            ops.assign(moment, Tensor(state[name]))
+        for kind, buffers in self.flat.items():
+            for bucket, buffer in zip(self.sharding.buckets, buffers, strict=True):
+                parts = [state[f"{kind}.{name}"].reshape(-1) for name in bucket.names]
+                ops.assign(buffer, Tensor(np.concatenate(parts).astype(np.float32)))
         self.step = step
 
-    def _make_update(self, gradients: ParameterTuple) -> Callable[..., Tensor]:
-        parameters, (first, second) = self.parameters, self.moments.values()
-        count = len(parameters)
-        decaying = tuple(decays(p.shape) for p in parameters)
+    def _make_update(self) -> Callable[..., Tensor]:
+        buckets, parameters = self.sharding.buckets, self.sharding.parameters
+        first, second = (self.flat[moment] for moment in MOMENTS)
+        masters = self.flat.get(MASTER)
+        decaying = tuple(decays(bucket.shapes[0]) for bucket in buckets)
         beta1, beta2 = self.config.betas
-        eps = self.config.eps
+        rest1, rest2 = 1 - beta1, 1 - beta2  # not in `update`: a graph subtracts numbers in fp32
 
-        def update(scale: Tensor, decay: Tensor, step_size: Tensor, root: Tensor) -> Tensor:
-            for i in range(count):
+        def update(gradients: tuple[Tensor, ...], scale: Tensor, decay: Tensor, size: Tensor, eps: Tensor) -> Tensor:
+            for i, bucket in enumerate(buckets):
                 gradient = gradients[i] * scale
-                m = first[i] + (gradient - first[i]) * (1 - beta1)
-                v = second[i] * beta2 + gradient * gradient * (1 - beta2)
-                kept = parameters[i] * decay if decaying[i] else parameters[i]
+                m = first[i] + (gradient - first[i]) * rest1
+                v = second[i] * beta2 + gradient * gradient * rest2
                 ops.assign(first[i], m)
                 ops.assign(second[i], v)
-                ops.assign(parameters[i], kept - step_size * (m / (ops.sqrt(v) / root + eps)))
+                members = [parameters[index] for index in bucket.indices]
+                kept = bucket.kept(members) if masters is None else masters[i]
+                if decaying[i]:
+                    kept = kept * decay
+                kept = kept - size * (m / (ops.sqrt(v) + eps))
+                if masters is not None:
+                    ops.assign(masters[i], kept)
+                whole = bucket.split(bucket.gather(kept.astype(members[0].dtype)))
+                for place, member in enumerate(members):
+                    ops.assign(member, whole[place])
             return scale
 
         return update

@@ -13,7 +13,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Tensor
 
 from mappings.errors import UserError
 from ms_models.data.loader import Batch
@@ -22,9 +22,10 @@ from ms_models.families.causal_lm import CausalLM
 from ms_models.parallel.collectives import all_reduce
 from ms_models.parallel.mesh import Mesh
 from ms_models.parallel.pipeline import Inputs, Pipeline
+from ms_models.train.backward import Backward
 from ms_models.train.config import OptimizerConfig
 from ms_models.train.gradients import GradientBuffers, agree, clip_factor
-from ms_models.train.optimizer import AdamW
+from ms_models.train.optimizer import AdamW, shard
 
 
 @dataclass(frozen=True)
@@ -56,16 +57,15 @@ class Trainer:
         self._data = mesh.group("dp")
         self._parts = mesh.group("dp", "cp", "pp")
         compiled: Callable[[Any], Any] = ms.jit if jit else _as_it_is
-        parameters = model.trainable_params()
-        self.gradients = GradientBuffers(parameters, model.held, mesh, compiled)
-        self.optimizer = AdamW(parameters, self.gradients.accumulators, config, compiled)
-        self._pipeline: Pipeline | None = None
+        self.sharding = shard(model)
+        self.gradients = GradientBuffers(self.sharding)
+        self.optimizer = AdamW(self.sharding, config, compiled)
+        self._passes: Backward | Pipeline
         if mesh.layout.pp > 1:
-            sums = {p.name: a for p, a in zip(parameters, self.gradients.accumulators, strict=True)}
             usual = "interleaved" if mesh.layout.vpp > 1 else "1f1b"
-            self._pipeline = Pipeline(model, sums, schedule or usual, compiled)
-        self._accumulate = compiled(self._make_accumulate())
-        self._evaluate = compiled(self._make_evaluate())
+            self._passes = Pipeline(model, self.gradients.adder, schedule or usual, compiled)
+        else:
+            self._passes = Backward(model, self.gradients.adder, compiled)
 
     def step(self, batches: Sequence[Batch], lr: float) -> StepResult:
         """Forward and backward over the micro-batches, reduction, clipping, update.
@@ -79,22 +79,20 @@ class Trainer:
         self.gradients.zero()
         scale = Tensor(1 / tokens, ms.float32)
         sums = self._forward_backward([_tensors(batch) for batch in batches], scale)
-        self.gradients.all_reduce()
+        gradients = self.gradients.reduce()
         loss = self._sum_losses(sums) / tokens
-        norm = self.gradients.norm()
+        norm = self.gradients.norm(gradients)
         is_finite = not agree(not (math.isfinite(loss) and math.isfinite(norm)), self.mesh)
         if is_finite:
-            self.optimizer.update(lr, clip_factor(norm, self.config.clip_norm))
+            self.optimizer.update(gradients, lr, clip_factor(norm, self.config.clip_norm))
         return StepResult(loss, norm, tokens, is_finite)
 
     def evaluate(self, batches: Iterable[Batch]) -> tuple[float, int]:
         """Mean loss over the valid tokens that all ranks' batches hold together, and their number."""
-        sums, counts = [], []
+        sums: list[Tensor] = []
+        counts = []
         for batch in batches:
-            if self._pipeline is not None:
-                sums += self._pipeline.evaluate([_tensors(batch)])
-            else:
-                sums.append(self._evaluate(*_tensors(batch)))
+            sums += self._passes.evaluate([_tensors(batch)])
             counts.append(count_valid(batch["labels"]))
         tokens = self._sum_counts(counts)
         total = self._sum_losses(sums)
@@ -104,9 +102,7 @@ class Trainer:
 
     def _forward_backward(self, batches: list[Inputs], scale: Tensor) -> list[Tensor]:
         """Adds the gradients to the accumulators; gives the summed losses that this rank computed."""
-        if self._pipeline is not None:
-            return self._pipeline.accumulate(batches, scale)
-        return [self._accumulate(*batch, scale) for batch in batches]
+        return self._passes.accumulate(batches, scale)
 
     def _sum_counts(self, counts: Sequence[int]) -> int:
         # Whole sequences are counted, which context-parallel ranks share.
@@ -115,33 +111,6 @@ class Trainer:
     def _sum_losses(self, sums: Sequence[Tensor]) -> float:
         local = math.fsum(float(value.asnumpy()) for value in sums)
         return float(all_reduce(Tensor([local], ms.float32), self._parts).asnumpy()[0])
-
-    def _make_accumulate(self) -> Callable[..., Tensor]:
-        model, accumulators = self.model, self.gradients.accumulators
-        parameters = self.optimizer.parameters
-        count = len(parameters)
-
-        def scaled_loss(input_ids: Tensor, mask: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-            total, _ = model.loss(input_ids, labels, mask)
-            return total * scale, total
-
-        differentiate = ms.value_and_grad(scaled_loss, None, parameters, has_aux=True)
-
-        def accumulate(input_ids: Tensor, mask: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
-            (_, total), gradients = differentiate(input_ids, mask, labels, scale)
-            for i in range(count):
-                ops.assign_add(accumulators[i], gradients[i])
-            return total
-
-        return accumulate
-
-    def _make_evaluate(self) -> Callable[..., Tensor]:
-        model = self.model
-
-        def evaluate(input_ids: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
-            return model.loss(input_ids, labels, mask)[0]
-
-        return evaluate
 
 
 def _tensors(batch: Batch) -> Inputs:

@@ -11,10 +11,11 @@ from ms_models.train import worker
 
 def plant(fault: str) -> None:
     """Breaks the runner the way real ones were broken."""
-    from ms_models.train import gradients, step
+    from ms_models.parallel import optimizer_sharding
+    from ms_models.train import step
 
     if fault == "no reduction over dp":
-        gradients.GradientBuffers.all_reduce = lambda self: None  # type: ignore[method-assign]
+        optimizer_sharding.Bucket.finish = lambda self, kept: kept  # type: ignore[method-assign]
     elif fault == "average of rank averages":
         true_counts = step.Trainer._sum_counts
 
@@ -24,13 +25,14 @@ def plant(fault: str) -> None:
 
         step.Trainer._sum_counts = own_counts  # type: ignore[method-assign]
     elif fault == "replicated weights counted on every rank":
-        true_init = gradients.GradientBuffers.__init__
+        true_init = optimizer_sharding.OptimizerSharding.__init__
 
         def count_all(self: Any, *args: Any) -> None:
             true_init(self, *args)
-            self._counted = self._counted * 0 + 1
+            for bucket in self.buckets:
+                bucket.is_counted = True
 
-        gradients.GradientBuffers.__init__ = count_all  # type: ignore[method-assign]
+        optimizer_sharding.OptimizerSharding.__init__ = count_all  # type: ignore[method-assign, assignment]
     else:
         raise ValueError(f"no such fault: {fault}")
 

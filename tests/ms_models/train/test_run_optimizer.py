@@ -14,9 +14,10 @@ from mappings.arrangement import Arrangement
 from mappings.errors import UserError
 from mappings.holdings import Held
 from ms_models.parallel.mesh import Mesh
+from ms_models.parallel.optimizer_sharding import OptimizerSharding
 from ms_models.train.config import OptimizerConfig
 from ms_models.train.gradients import GradientBuffers, clip_factor
-from ms_models.train.optimizer import AdamW, decays
+from ms_models.train.optimizer import AdamW, decays, label
 
 SHAPES = {"a.weight": (7, 5), "a.bias": (7,), "norm.weight": (5,), "b.weight": (3, 7)}
 STEPS = 10
@@ -41,14 +42,17 @@ class Ours:
         ]
         self.parameters = [Parameter(Tensor(value), name=name) for name, value in self.start.items()]
         compiled: Any = ms.jit if jit else lambda function: function
-        self.buffers = GradientBuffers(self.parameters, held(), Mesh.single(), compiled)
-        self.optimizer = AdamW(self.parameters, self.buffers.accumulators, CONFIG, compiled)
+        sharding = OptimizerSharding(self.parameters, held(), Mesh.single(), [label(p) for p in self.parameters])
+        self.buffers = GradientBuffers(sharding)
+        self.optimizer = AdamW(sharding, CONFIG, compiled)
+        self.add = compiled(self.buffers.adder(self.parameters))
 
     def step(self, number: int) -> float:
-        for accumulator, value in zip(self.buffers.accumulators, self.grads[number].values(), strict=True):
-            ops.assign(accumulator, Tensor(value))
-        norm = self.buffers.norm()
-        self.optimizer.update(LRS[number], clip_factor(norm, CONFIG.clip_norm))
+        self.buffers.zero()
+        self.add(tuple(Tensor(value) for value in self.grads[number].values()))
+        gradients = self.buffers.reduce()
+        norm = self.buffers.norm(gradients)
+        self.optimizer.update(gradients, LRS[number], clip_factor(norm, CONFIG.clip_norm))
         return norm
 
     def weights(self) -> np.ndarray:

@@ -1,0 +1,61 @@
+"""`Backward`: loss and gradients of micro-batches, where each rank takes a batch through the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mindspore as ms
+from mindspore import Parameter, ParameterTuple, Tensor
+
+from ms_models.families.causal_lm import CausalLM
+from ms_models.parallel.pipeline import Inputs
+
+
+class Backward:
+    """Forward and backward passes of a rank; `Pipeline` takes its place where a rank has some of the layers.
+
+    Args:
+        model: of this rank.
+        adder: for some parameters, a function that adds gradients of theirs to what the optimizer reads.
+        compiled: `ms.jit`, or the identity.
+    """
+
+    def __init__(
+        self,
+        model: CausalLM,
+        adder: Callable[[Sequence[Parameter]], Callable[[Sequence[Tensor]], None]],
+        compiled: Callable[[Any], Any],
+    ) -> None:
+        parameters = ParameterTuple(model.trainable_params())
+        add = adder(parameters)
+
+        def scaled_loss(input_ids: Tensor, mask: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+            total, _ = model.loss(input_ids, labels, mask)
+            return total * scale, total
+
+        differentiate = ms.value_and_grad(scaled_loss, None, parameters, has_aux=True)
+
+        def accumulate(input_ids: Tensor, mask: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
+            (_, total), gradients = differentiate(input_ids, mask, labels, scale)
+            add(gradients)
+            return total
+
+        def evaluate(input_ids: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+            return model.loss(input_ids, labels, mask)[0]
+
+        self._accumulate = compiled(accumulate)
+        self._evaluate = compiled(evaluate)
+
+    def accumulate(self, batches: Sequence[Inputs], scale: Tensor) -> list[Tensor]:
+        """Adds the gradients of `scale` times the summed loss; gives the summed loss of each micro-batch, not scaled.
+
+        Args:
+            batches: the micro-batches of a step.
+            scale: fp32 scalar.
+        """
+        return [self._accumulate(*batch, scale) for batch in batches]
+
+    def evaluate(self, batches: Sequence[Inputs]) -> list[Tensor]:
+        """The summed loss of each micro-batch."""
+        return [self._evaluate(*batch) for batch in batches]
