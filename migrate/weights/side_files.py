@@ -33,7 +33,12 @@ def side_files(directory: Path, used: Collection[str]) -> tuple[list[Path], list
     for path in sorted(directory.iterdir()):
         if path.name in used or path.name in (INDEX, MANIFEST) or path.name.startswith("."):
             continue
-        if path.name.endswith(WEIGHTS) or not any(fnmatch(path.name, pattern) for pattern in CARRIED):
+        # A manifest has no place for names that cannot be printed.
+        if (
+            path.name.endswith(WEIGHTS)
+            or not path.name.isprintable()
+            or not any(fnmatch(path.name, pattern) for pattern in CARRIED)
+        ):
             left.append(path.name)
             continue
         if path.is_symlink():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,8 @@ from mappings.layout import ParallelLayout
 from migrate.report import Severity
 from migrate.weights import conversion
 from migrate.weights.codes import CODES
-from migrate.weights.command import convert, export
+from migrate.weights.command import convert, export, verify
+from migrate.weights.destinations import Destination
 
 TP2 = ParallelLayout(tp=2)
 RNG = np.random.default_rng(0)
@@ -57,6 +59,28 @@ def test_ignored_buffers_and_files_left_behind_are_notes(tmp_path):
     assert report.exit_code == 0
     assert codes(report, Severity.NOTE) == {("W006", buffer), ("W008", None), ("W009", None)}
     assert {found.file for found in report.findings if found.code == "W009"} == {"README.md"}
+
+
+def test_small_files_whose_names_cannot_be_printed_stay_behind(tmp_path):
+    """No manifest could name them: line breaks, and bytes that are no UTF-8."""
+    write_model(tmp_path / "hf", config())
+    (tmp_path / "hf/tokenizer\n.json").write_text("{}")
+    (tmp_path / os.fsdecode(b"hf/tokenizer\xe9.json")).write_text("{}")
+    report = convert(tmp_path / "hf", tmp_path / "out", layout=TP2)
+    left = {found.file for found in report.findings if found.code == "W009"}
+    assert left == {"README.md", "tokenizer\n.json", "tokenizer\udce9.json"}
+    assert json.loads(report.to_json())["exit_code"] == 0
+    assert verify(tmp_path / "out", source=tmp_path / "hf").exit_code == 0
+
+
+@pytest.mark.parametrize("multiple", [10**12, 10**18, 10**24])
+@pytest.mark.parametrize("container", ["sharded", "strategy"])
+def test_padding_that_no_disk_holds(tmp_path, container, multiple):
+    write_model(tmp_path / "hf", config())
+    destination = Destination(container, ParallelLayout(tp=2, vocab_multiple=multiple))
+    with pytest.raises(UserError, match=r"needs \d+ bytes, the disk has|would have more elements than any disk"):
+        convert(tmp_path / "hf", tmp_path / "out", destination=destination)
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
 
 def test_other_weights_files_are_named(tmp_path):

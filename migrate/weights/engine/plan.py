@@ -23,6 +23,7 @@ from migrate.weights.tensors import Checkpoint, SourceTensor, Stored, TargetFile
 
 DIRECT_RUN = 64 << 10  # bytes side by side from which a run is copied by itself, without a buffer
 SHARE = 64 << 20  # bytes of one run that one thread copies at a time
+MOST = 1 << 58  # elements of all targets; keeps byte offsets within 64 bits
 BATCH = 8 << 20  # bytes after which a new batch begins
 
 
@@ -166,6 +167,9 @@ def plan(
     dropped = frozenset(dropped)
     files, flat = tuple(targets), tuple(part for file in targets for part in ranges(file))
     stored = [source.stored for source in sources.tensors]
+    if sum(tensor.arrangement.size for tensor in flat) > MOST:
+        name = max(flat, key=lambda tensor: tensor.arrangement.size).name
+        raise PlanError(f"tensor {name!r}: the output would have more elements than any disk; check the padding")
     axes = (len(piece.start) for tensor in chain(stored, flat) for piece in tensor.arrangement.pieces)
     rank = max(axes, default=0) or 1
     numbers: dict[str, int] = {name: number for number, name in enumerate(sources.atoms)}
