@@ -8,10 +8,15 @@ from ms_models.parallel.context import RING, ContextPlace
 
 
 def context_attention(
-    place: ContextPlace, scale: float | None = None, cap: float | None = None
+    place: ContextPlace, scale: float | None = None, cap: float | None = None, *, causal: bool = False
 ) -> RingAttention | UlyssesAttention:
-    """The Cell for a place, called as `grouped_attention` is with this rank's queries, keys and values."""
-    return RingAttention(place, scale, cap) if place.context == RING else UlyssesAttention(place, scale, cap)
+    """The Cell for a place, called as `grouped_attention` is with this rank's queries, keys and values.
+
+    `causal` allows the ring to leave out what a causal mask hides, see `RingAttention`.
+    """
+    if place.context == RING:
+        return RingAttention(place, scale, cap, causal=causal)
+    return UlyssesAttention(place, scale, cap)
 
 
 __all__ = ["RingAttention", "UlyssesAttention", "context_attention"]

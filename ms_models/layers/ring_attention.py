@@ -9,6 +9,10 @@ logarithm is lost, and must become uniform over all keys as it does in `grouped_
 The backward pass is a second round: with `p = exp(score - m) / l` and `d = sum(dy * y)` per row,
 `dv = p' dy` and `dscore = p (dy v' - d)`. Gradients of keys and values travel with them and arrive where they belong.
 
+Under a causal mask half of the pairs need no computing. A rank holds one early and one late chunk of the sequence (see
+`ContextPlace`): of the keys of a rank before it in the group, only the early ones are seen by its queries; keys of a
+rank after it are seen by its late queries only. Either way it is one half, so no rank waits for another.
+
 Suffixes: B batch, S this rank's queries, T one rank's keys, H query heads, K key heads, N = H / K, D key width,
 E value width.
 """
@@ -34,12 +38,16 @@ class RingAttention(nn.Cell):
         place: which positions the rank holds; of kind `ring`.
         scale: of the scores; `1 / sqrt(D)` where not given.
         cap: soft cap of the scaled scores; None for none.
+        causal: that the bias hides all later keys, so that half of the work can be left out. The one difference: a row
+            that sees nothing, which is padding, becomes uniform over the keys that were compared, not over all.
     """
 
-    def __init__(self, place: ContextPlace, scale: float | None = None, cap: float | None = None) -> None:
+    def __init__(
+        self, place: ContextPlace, scale: float | None = None, cap: float | None = None, *, causal: bool = False
+    ) -> None:
         super().__init__(auto_prefix=False)
         assert place.context == RING, place.context
-        self.round = _Round(place, scale, cap)
+        self.round = _Round(place, scale, cap, causal)
 
     def construct(self, q_BSHD: Tensor, k_BTKD: Tensor, v_BTKE: Tensor, bias: Tensor) -> Tensor:
         """`[B, S, H * E]` for this rank's queries.
@@ -58,11 +66,14 @@ class RingAttention(nn.Cell):
 class _Round(nn.Cell):
     """The output, and `m` and `l` of every row for the way back."""
 
-    def __init__(self, place: ContextPlace, scale: float | None, cap: float | None) -> None:
+    def __init__(self, place: ContextPlace, scale: float | None, cap: float | None, causal: bool) -> None:
         super().__init__(auto_prefix=False)
         self.place = place
         self.size = place.group.size
         self.sources = tuple((place.group.index - step) % self.size for step in range(self.size))
+        # Per step: whether only the late queries, or only the early keys, take part.
+        self.is_late = tuple(causal and source > place.group.index for source in self.sources)
+        self.is_early = tuple(causal and source < place.group.index for source in self.sources)
         self.scale_ = scale
         self.cap = cap
         self.shift = Shift(place.group, 1)
@@ -74,9 +85,13 @@ class _Round(nn.Cell):
         for step in range(self.size):
             if step > 0:
                 travelling = self.shift(travelling)
-            k_BKTD, v_BKTE = self.unpacked(travelling, k_BTKD.shape[-1])
-            scores, _ = self.scores(queries, k_BKTD, bias, step)
-            seen = self.merged(seen, scores, v_BKTE)
+            k_BKTD, v_BKTE = self.unpacked(self.early(travelling, step), k_BTKD.shape[-1])
+            scores, _ = self.scores(self.late(queries, step), k_BKTD, bias, step)
+            if self.is_late[step]:
+                merged = self.merged([self.late(part, step) for part in seen], scores, v_BKTE)
+                seen = [ops.concat((self.before_late(seen[i]), merged[i]), 3) for i in range(3)]
+            else:
+                seen = self.merged(seen, scores, v_BKTE)
         highest, total, values = seen
         return self.ungrouped(values / total).astype(v_BTKE.dtype), highest, total
 
@@ -98,19 +113,26 @@ class _Round(nn.Cell):
                 # Ranks must make their calls in one order, so every shift waits for the one before it.
                 travelling = self.shift(ops.depend(travelling, gradient))
                 gradient = self.shift(ops.depend(gradient, travelling))
-            k_BKTD, v_BKTE = self.unpacked(travelling, width)
-            scores, slope = self.scores(queries, k_BKTD, bias, step)
-            weights = ops.exp(scores - highest) / total
-            dv = self.summed(weights.astype(dy.dtype), dy)
-            dscores = weights * (self.against(dy, v_BKTE) - delta)
+            k_BKTD, v_BKTE = self.unpacked(self.early(travelling, step), width)
+            q_here, dy_here = self.late(queries, step), self.late(dy, step)
+            scores, slope = self.scores(q_here, k_BKTD, bias, step)
+            weights = ops.exp(scores - self.late(highest, step)) / self.late(total, step)
+            dv = self.summed(weights.astype(dy.dtype), dy_here)
+            dscores = weights * (self.against(dy_here, v_BKTE) - self.late(delta, step))
             if slope is not None:
                 dscores = dscores * slope
             dscores = dscores.astype(queries.dtype)
-            dk = self.summed(dscores, queries)
-            here = ops.concat((dk, dv), -1).astype(ms.float32)
-            gradient = here if gradient is None else gradient + here
+            here = ops.concat((self.summed(dscores, q_here), dv), -1).astype(ms.float32)
             more = self.times(dscores, k_BKTD)
-            dq = more if dq is None else dq + more
+            if step == 0:
+                gradient, dq = here, more
+            elif self.is_late[step]:
+                gradient, dq = gradient + here, ops.concat((self.before_late(dq), self.late(dq, step) + more), 3)
+            elif self.is_early[step]:
+                half = here.shape[2]
+                gradient, dq = ops.concat((gradient[:, :, :half] + here, gradient[:, :, half:]), 2), dq + more
+            else:
+                gradient, dq = gradient + here, dq + more
         gradient = self.shift(gradient).transpose(0, 2, 1, 3)  # the last step home
         dk, dv = gradient[..., :width], gradient[..., width:]
         dq = self.ungrouped(dq).reshape(q_BSHD.shape) * scale
@@ -162,7 +184,20 @@ class _Round(nn.Cell):
         if self.cap is not None:
             scores = soft_cap(scores, self.cap)
             slope = 1.0 - ops.square(scores / self.cap)
-        return scores + self.place.part_of(bias, 3, self.sources[step]).expand_dims(1), slope
+        bias = self.place.part_of(bias, 3, self.sources[step]).expand_dims(1)
+        return scores + self.late(bias, step)[..., : k_BKTD.shape[2]], slope
+
+    def late(self, x_BKNSD: Tensor, step: int) -> Tensor:
+        """The rows of the queries that take part in a step."""
+        return x_BKNSD[:, :, :, x_BKNSD.shape[3] // 2 :] if self.is_late[step] else x_BKNSD
+
+    def before_late(self, x_BKNSD: Tensor) -> Tensor:
+        """The rows of the early queries."""
+        return x_BKNSD[:, :, :, : x_BKNSD.shape[3] // 2]
+
+    def early(self, x_BKTD: Tensor, step: int) -> Tensor:
+        """The keys that take part in a step."""
+        return x_BKTD[:, :, : x_BKTD.shape[2] // 2] if self.is_early[step] else x_BKTD
 
     def against(self, x_BKNSD: Tensor, k_BKTD: Tensor) -> Tensor:
         """`x k'` fp32, `[B, K, N, S, T]`."""

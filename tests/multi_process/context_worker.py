@@ -37,6 +37,8 @@ class Case:
     window: int | None = None
     scale: float | None = None
     cap: float | None = None
+    causal: bool = False
+    """Whether the ring may leave out what the mask hides. Rows that see nothing are then left out of the comparison."""
 
 
 CASES = {
@@ -47,7 +49,11 @@ CASES = {
     "one key head": Case(key_heads=1),
     "twelve heads, three key heads": Case(heads=12, key_heads=3, cap=3.0),
 }
-COMPILED = {(RING, 4): "window, cap, scale", (ULYSSES, 2): "one key head"}
+LEAVING_OUT = {
+    "half left out": Case(padded=False, causal=True),
+    "half left out, window, cap": Case(key_heads=1, window=9, cap=2.0, value_width=4, causal=True),
+}
+COMPILED = {(RING, 4): "half left out, window, cap", (ULYSSES, 2): "one key head"}
 
 
 class Problem:
@@ -70,6 +76,10 @@ class Problem:
             mask[0, 11:], mask[1, :6] = 0, 0  # to the left of padding rows see nothing at all
         bias = causal_bias(LENGTH, LENGTH, None if mask is None else Tensor(mask))
         self.bias = bias if case.window is None else within_window(bias, case.window)
+        self.compared = np.ones((BATCH, LENGTH, 1), np.float32)
+        if case.padded and case.causal:
+            self.compared[1, :6] = 0
+            self.dy *= self.compared
 
         def whole(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             return grouped_attention(q, k, v, self.bias, case.scale, case.cap)
@@ -95,7 +105,7 @@ def measure(problem: Problem, group: Group, context: str, *, jit: bool, whole_bi
     """Relative errors of this rank's part of the output and of every gradient."""
     place = ContextPlace(group, context)
     mine = place.positions(LENGTH).asnumpy()
-    core = context_attention(place, problem.case.scale, problem.case.cap)
+    core = context_attention(place, problem.case.scale, problem.case.cap, causal=problem.case.causal)
     bias = problem.bias if whole_bias else place.local(problem.bias, 2)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -103,8 +113,8 @@ def measure(problem: Problem, group: Group, context: str, *, jit: bool, whole_bi
 
     parts = [x[:, mine] for x in (problem.q, problem.k, problem.v, problem.dy)]
     y, gradients = answers(attend, *parts, jit=jit)
-    found = dict(zip(("y", "q", "k", "v"), [y, *gradients], strict=True))
-    expected = dict(zip(("y", "q", "k", "v"), [problem.y, *problem.gradients], strict=True))
+    found = dict(zip(("y", "q", "k", "v"), [y * problem.compared[:, mine], *gradients], strict=True))
+    expected = dict(zip(("y", "q", "k", "v"), [problem.y * problem.compared, *problem.gradients], strict=True))
     return {name: relative(found[name], expected[name][:, mine]) for name in found}
 
 
@@ -114,8 +124,8 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 @contextmanager
-def planted(kind: type, method: str, fault: Callable[..., Any]) -> Iterator[None]:
-    """Replaces a method of a class for the time of the block."""
+def planted(kind: Any, method: str, fault: Callable[..., Any]) -> Iterator[None]:
+    """Replaces a method of a class, or a class of a module, for the time of the block."""
     right = getattr(kind, method)
     setattr(kind, method, fault)
     try:
@@ -145,6 +155,14 @@ def unscaled(self: Any, seen: Any, scores: Tensor, v: Tensor) -> Any:
     return ops.maximum(seen[0], highest), seen[1] + total, seen[2] + values
 
 
+class Swapped(Round):
+    """Leaves out the half that counts."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.is_late, self.is_early = self.is_early, self.is_late
+
+
 def faults(problem: Problem, group: Group) -> dict[str, dict[str, float]]:
     """The same comparison with one thing wrong in the ring."""
     result = {}
@@ -163,11 +181,13 @@ def compare() -> dict[str, Any]:
     """Every case over two and four ranks, both ways across, and faults."""
     two = Mesh.from_environment(ParallelLayout(cp=2, dp=2)).group("cp")
     four = Mesh.from_environment(ParallelLayout(cp=4)).group("cp")
-    problems = {name: Problem(case) for name, case in CASES.items()}
+    problems = {name: Problem(case) for name, case in (CASES | LEAVING_OUT).items()}
     result: dict[str, Any] = {"index": [two.index, four.index], "errors": {}}
     for context in (RING, ULYSSES):
         for group in (two, four):
             for name, problem in problems.items():
+                if name in LEAVING_OUT and context == ULYSSES:
+                    continue
                 key = f"{context} cp{group.size} {name}"
                 result["errors"][key] = measure(problem, group, context, jit=False)
                 if COMPILED.get((context, group.size)) == name:
@@ -175,4 +195,7 @@ def compare() -> dict[str, Any]:
     key = "ulysses cp4 whole bias"
     result["errors"][key] = measure(problems["padded"], four, ULYSSES, jit=False, whole_bias=True)
     result["faults"] = faults(problems["padded"], four)
+    with planted(ring_attention, "_Round", Swapped):
+        wrong = measure(problems["half left out"], four, RING, jit=False)
+    result["faults"]["wrong half left out"] = wrong
     return result
