@@ -11,7 +11,7 @@ SETTING = "graph_pipeline:false"
 
 
 def wait_quietly() -> None:
-    """Has this process run graphs in the thread that calls them, on CPU; before the first one is compiled.
+    """Has this process run graphs in the thread that calls them, on CPU; before the first operation of all.
 
     MindSpore 2.10 hands a graph to another thread and asks in a loop whether it is done. That pays where a device does
     the work; on CPU the loop takes the time of a core from the kernels (measured: a training step of a 30M-parameter

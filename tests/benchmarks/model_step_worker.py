@@ -58,7 +58,7 @@ def torch_step(directory: Path, cores: int) -> Callable[[np.ndarray], float]:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     return step
 
@@ -68,8 +68,10 @@ def mindspore_step(directory: Path, *, jit: bool) -> Callable[[np.ndarray], floa
     from ms_models import AutoModelForCausalLM
     from ms_models.parallel.mesh import Mesh
     from ms_models.train.config import OptimizerConfig
+    from ms_models.train.host_thread import wait_quietly
     from ms_models.train.step import Trainer
 
+    wait_quietly()  # as `msmigrate train` does
     mesh = Mesh.single()
     config = OptimizerConfig(lr=LEARNING_RATE, betas=BETAS, eps=EPS, weight_decay=DECAY, clip_norm=CLIP)
     trainer = Trainer(AutoModelForCausalLM.from_pretrained(directory, mesh), mesh, config, jit=jit)
