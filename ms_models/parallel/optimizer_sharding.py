@@ -169,25 +169,15 @@ class OptimizerSharding:
             for name, piece in zip(bucket.names, bucket.split(bucket.gather(one)), strict=True)
         }
 
-    def holders(self) -> list[int]:
-        """Ranks that divide, or share, the states of this rank's parameters, this one included."""
-        layout = self.mesh.layout
-        return layout.group(self.mesh.rank, _replicas(layout.ep)) if layout.zero else [self.mesh.rank]
-
 
 def _zeros(name: str, shapes: Sequence[tuple[int, ...]]) -> ParameterTuple:
     zeros = [Tensor(np.zeros(shape, np.float32)) for shape in shapes]
     return ParameterTuple([Parameter(zero, name=f"{name}.{number}") for number, zero in enumerate(zeros)])
 
 
-def _replicas(ep: int, is_expert: bool = True) -> str:
-    """The axis of the replicas of a parameter."""
-    return "edp" if is_expert and ep > 1 else "dp"
-
-
 def _together(held: Held, shape: tuple[int, ...], mesh: Mesh, label: Hashable) -> Together:
     layout, here = mesh.layout, mesh.coordinates
-    axis = _replicas(layout.ep, held.is_expert)
+    axis = "edp" if held.is_expert and layout.ep > 1 else "dp"
     replicas = mesh.group(axis)
     is_cut = layout.zero > 0 and bool(shape)
     alone = Group(None, (mesh.rank,), 0)

@@ -16,8 +16,8 @@ from mappings.families import family_for_config
 from mappings.formats.hf_directory import INDEX, read_config
 from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.manifest import Manifest, fsync_directory, hash_file, optimizer_file, random_file, weights_file
-from mappings.formats.safetensors import build_header, read_bytes, read_header
-from ms_models.train import random_state
+from mappings.formats.safetensors import TensorEntry, build_header, read_header
+from ms_models.train import random_state, stored_state
 from ms_models.train.config import versions
 from ms_models.train.gradients import agree
 from ms_models.train.run_directory import commit, staging_name, step_name
@@ -30,7 +30,7 @@ NO_SIDE_FILE = (".safetensors", ".bin", ".pt", ".pth", INDEX, MANIFEST)
 def save(run: Path, step: int, trainer: Trainer, training: Mapping[str, Any], *, keep: int) -> Path:
     """Writes `step_NNNNNNNN`; every rank must call it. One retry after a failure of the file system.
 
-    Each owner of weights writes its weights and moments, each rank its random state, the first rank the rest.
+    Owners of weights and of optimizer states write those, each rank its random state, the first rank the rest.
 
     Args:
         run: run directory.
@@ -47,9 +47,10 @@ def save(run: Path, step: int, trainer: Trainer, training: Mapping[str, Any], *,
     """
     mesh, staging = trainer.mesh, run / staging_name(step)
     reasons: list[str] = []
+    states = stored_state.states(trainer)  # ranks may meet here, so outside of what can fail
     stages: tuple[tuple[Callable[[], None], bool], ...] = (
         (lambda: _clear(staging), mesh.rank == 0),
-        (lambda: _write_rank(staging, trainer), True),
+        (lambda: _write_rank(staging, trainer, states), True),
         (
             lambda: _write_manifest(
                 staging, trainer, {**training, "step": step, "optimizer_step": trainer.optimizer.step}
@@ -73,9 +74,12 @@ def load(directory: Path, manifest: Manifest, trainer: Trainer) -> None:
         UserError: a file is missing, damaged or does not fit.
     """
     mesh = trainer.mesh
-    path = _verified(directory, manifest, optimizer_file(mesh.layout.weight_owner(mesh.rank)))
-    state = {entry.name: np.frombuffer(read_bytes(entry), "<f4").reshape(entry.shape) for entry in read_header(path)[0]}
-    trainer.optimizer.load_state(state, manifest.training["optimizer_step"], str(path))
+
+    def read(rank: int) -> tuple[Path, list[TensorEntry]]:
+        path = _verified(directory, manifest, optimizer_file(rank))
+        return path, read_header(path)[0]
+
+    stored_state.load_states(trainer, read, manifest.training["optimizer_step"])
     path = _verified(directory, manifest, random_file(mesh.rank))
     random_state.restore(json.loads(path.read_text(encoding="utf-8")))
 
@@ -97,12 +101,12 @@ def _clear(staging: Path) -> None:
     staging.mkdir(parents=True)
 
 
-def _write_rank(staging: Path, trainer: Trainer) -> None:
-    rank = trainer.mesh.rank
-    if trainer.mesh.layout.weight_owner(rank) == rank:
-        weights = {parameter.name: parameter.asnumpy() for parameter in trainer.model.get_parameters()}
-        _write_tensors(staging / weights_file(rank), weights)
-        _write_tensors(staging / optimizer_file(rank), trainer.optimizer.state())
+def _write_rank(staging: Path, trainer: Trainer, states: Mapping[str, np.ndarray]) -> None:
+    rank, layout = trainer.mesh.rank, trainer.mesh.layout
+    if layout.weight_owner(rank) == rank:
+        _write_tensors(staging / weights_file(rank), stored_state.weights(trainer))
+    if layout.state_owner(rank) == rank:
+        _write_tensors(staging / optimizer_file(rank), states)
     _write(staging / random_file(rank), json.dumps(random_state.capture()).encode())
 
 
