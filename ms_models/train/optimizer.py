@@ -12,7 +12,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, ops
+from mindspore import Parameter, Tensor, mutable, ops
 
 from mappings.errors import UserError
 from ms_models.families.causal_lm import CausalLM
@@ -77,7 +77,8 @@ class AdamW:
             lr * root / (1 - beta1**self.step),
             self.config.eps * root,
         )
-        self._update(tuple(gradients), *(Tensor(value, ms.float32) for value in scalars))
+        # mutable: otherwise their values are part of the graph, which is compiled again at every step
+        self._update(mutable(tuple(gradients)), *(Tensor(value, ms.float32) for value in scalars))
 
     def state(self) -> dict[str, np.ndarray]:
         """What this rank keeps, as fp32 arrays by `<state>.<parameter name>`."""
