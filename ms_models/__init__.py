@@ -2,7 +2,7 @@
 
 from typing import Any
 
-__all__ = ["AutoModelForCausalLM"]
+__all__ = ["AutoModelForCausalLM", "AutoModelForMaskedLM"]
 
 
 def __getattr__(name: str) -> Any:
@@ -11,4 +11,8 @@ def __getattr__(name: str) -> Any:
         from ms_models.auto import AutoModelForCausalLM
 
         return AutoModelForCausalLM
+    if name == "AutoModelForMaskedLM":
+        from ms_models.auto_masked_lm import AutoModelForMaskedLM
+
+        return AutoModelForMaskedLM
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

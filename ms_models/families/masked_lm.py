@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mindspore as ms
-from mindspore import Tensor, ops
+import numpy as np
+from mindspore import Parameter, Tensor, ops
 
 from ms_models.families.encoder_config import EncoderConfig
 from ms_models.families.pretrained import Pretrained
@@ -79,3 +80,13 @@ class MaskedLM(Pretrained):
         known = ops.logical_and(input_ids >= 0, input_ids < self.vocab).all()
         total = ops.where(known, losses.sum(), float("nan"))
         return total, (targets != IGNORED).astype(ms.float32).sum()
+
+    def parameters_of(self, chunk: int) -> list[Parameter]:
+        """Trainable parameters of a chunk of this stage; an encoder is one chunk."""
+        assert chunk == 0, f"an encoder has no chunk {chunk}"
+        return list(self.trainable_params())
+
+    @staticmethod
+    def count_valid(labels: np.ndarray) -> int:
+        """Positions that `loss` counts, which are not those of a decoder: labels are not shifted."""
+        return int((labels != IGNORED).sum())
