@@ -43,7 +43,7 @@ class Experts(nn.Cell):
         self.down_proj = Parameter(ops.zeros((len(held), hidden, self.ffn), ms.float32), name="down_proj")
         self.enter, self.leave = enter, leave
         self.gather, self.give_back = GatherForSharded(ep, 0), ReduceScatterToGroup(ep, 0)
-        self.layout = BlockLayout(len(held), held.start, count)
+        self.layout = BlockLayout(len(held), held.start)
         self.spread, self.collect, self.linear = Spread(), Collect(), BlockLinear()
 
     def construct(self, x_BSM: Tensor, weights_BSk: Tensor, chosen_BSk: Tensor) -> Tensor:

@@ -26,14 +26,12 @@ class BlockLayout(nn.Cell):
     Args:
         experts: number of experts here.
         first: index of the first of them among all experts.
-        total: number of all experts.
     """
 
-    def __init__(self, experts: int, first: int = 0, total: int | None = None) -> None:
+    def __init__(self, experts: int, first: int = 0) -> None:
         super().__init__(auto_prefix=False)
         self.experts = experts
         self.first = first
-        self.is_part = total is not None and total != experts
 
     def sizes(self, tokens: int, chosen: int) -> tuple[int, int]:
         """Number of blocks, and rows of one, for `tokens` tokens with `chosen` different experts each.
@@ -70,18 +68,16 @@ class BlockLayout(nn.Cell):
         start_E1 = ((end_E - blocks_E) * rows).expand_dims(-1)
         place = (is_at_EA * (start_E1 + nth_EA - 1)).sum(0).astype(ms.int32)
         here = is_at_EA.sum(0) > 0
-        # Rows past the end take what has no place; that end is cut off.
-        target = ops.where(here, place, blocks * rows) if self.is_part else place
-        count = tokens * chosen
-        empty = ops.full((blocks * rows + 1,), count, dtype=ms.int32)
-        source = ops.tensor_scatter_elements(empty, target, ops.arange(count).astype(ms.int32), 0)[: blocks * rows]
-        filled = source < count
+        # Rows begin as 0 and get 1 + the assignment; what has no place here adds nothing to row 0.
+        number = ops.where(here, ops.arange(1, tokens * chosen + 1).astype(ms.int32), 0).astype(ms.int32)
+        source = ops.scatter_nd(place.expand_dims(-1), number, (blocks * rows,)) - 1
+        filled = source >= 0
         number_N1 = ops.arange(blocks).astype(ms.int32).expand_dims(-1)
         owner = (number_N1 >= end_E).astype(ms.int32).sum(-1).astype(ms.int32)
         return (
             place.reshape(tokens, chosen),
             here.reshape(tokens, chosen),
-            ops.where(filled, source, 0),
+            ops.maximum(source, 0),
             filled,
             ops.minimum(owner, self.experts - 1),  # blocks that are not needed: any expert, nothing reads them
         )

@@ -45,7 +45,7 @@ RANGES = [(0, 6), (0, 3), (3, 6), (1, 2)]
 def test_every_assignment_gets_a_row_of_its_own_in_a_block_of_its_expert(name: str, held: tuple[int, int]) -> None:
     routing, (first, last) = ROUTINGS[name], held
     tokens, chosen = routing.shape
-    layout = BlockLayout(last - first, first, 6)
+    layout = BlockLayout(last - first, first)
     row, here, source, filled, owner = (t.asnumpy() for t in layout(Tensor(routing)))
     blocks, rows = layout.sizes(tokens, chosen)
     assert owner.shape == (blocks,) and source.shape == filled.shape == (blocks * rows,)
