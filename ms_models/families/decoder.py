@@ -102,7 +102,7 @@ class Decoder(nn.Cell):
         before = 0 if past is None else past[0][0].shape[1]
         if position_ids is None:
             position_ids = ops.arange(before, before + length).expand_dims(0)
-        rotary = None if self.rotary is None else self.rotary(self.own(position_ids))
+        rotary = None if self.rotary is None else self.rotary(self.own(position_ids), position_ids)
         biases = self.biases(length, before, attention_mask)
         present: Cache = ()
         first, last = self.chunks[chunk]

@@ -99,17 +99,17 @@ class Rotary(nn.Cell):
         self.by_length = rope.scaling.by_length(rope.theta, rope.width(head_dim))
         self.factor = rope.scaling.attention_factor
 
-    def construct(self, position_ids: Tensor, length: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def construct(self, position_ids: Tensor, all_positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Two tables `[B, S, 1, pairs]` fp32.
 
         Args:
             position_ids: `[B, S]`; B may be 1.
-            length: of the longest sequence, a scalar; the last position counts where it is not given. Only kinds that
-                depend on it look at it.
+            all_positions: of the whole sequences, where `position_ids` are those of a part. The last position gives the
+                length that some kinds depend on.
         """
         frequencies = self.frequencies
         if self.by_length is not None:
-            frequencies = self.by_length(position_ids.max() + 1 if length is None else length)
+            frequencies = self.by_length((position_ids if all_positions is None else all_positions).max() + 1)
         angles = position_ids.astype(ms.float32).expand_dims(-1) * frequencies
         angles = angles.expand_dims(2)
         if self.factor == 1.0:

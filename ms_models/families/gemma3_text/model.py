@@ -30,9 +30,11 @@ class Gemma3Rotary(nn.Cell):
         self.full = Rotary(config.rope, config.head_dim)
         self.local = Rotary(config.local_rope, config.head_dim)
 
-    def construct(self, position_ids: Tensor, length: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def construct(
+        self, position_ids: Tensor, all_positions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Four tables; see `Rotary`."""
-        full, local = self.full(position_ids, length), self.local(position_ids, length)
+        full, local = self.full(position_ids, all_positions), self.local(position_ids, all_positions)
         return full[0], full[1], local[0], local[1]
 
 
