@@ -14,7 +14,8 @@ from test_models import FAULT, TOLERANCE, show
 
 from mappings.families import family_for_config
 
-pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(400)]
+# half a minute of two cores, which CI's budget does not have
+pytestmark = [pytest.mark.slow, pytest.mark.multi_process, pytest.mark.timeout(400)]
 
 WORKER = Path(__file__).with_name("encoders_worker.py")
 RANKS = 2
