@@ -25,6 +25,8 @@ ROPE_TYPES: dict[str, tuple[str, ...]] = {
 # against ms_models itself.
 SUPPORTED_ROPE = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 PARTIAL_ROPE = ("glm4", "gpt_neox", "phi3")
+# What the first published files of a model type call a rule.
+FORMER_NAMES: dict[tuple[Any, Any], str] = {("phi3", "su"): "longrope", ("phi3", "yarn"): "longrope"}
 
 
 def positions_are_given(subject: Subject, tally: Tally) -> Iterator[Finding]:
@@ -51,25 +53,33 @@ def sequence_fits_positions(subject: Subject, tally: Tally) -> Iterator[Finding]
 
 
 def rope_base_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
-    """There is one positive `rope_theta`."""
+    """There is one positive `rope_theta`; one for each type of layers where these differ."""
     tally.add()
-    old, new = subject.config.get("rope_theta"), rope_parameters(subject.config).get("rope_theta")
-    if old is None and new is None:
-        yield finding("C409", "neither rope_theta nor rope_parameters.rope_theta is set", file=FILE, field="rope_theta")
-    for field, value in (("rope_theta", old), ("rope_parameters.rope_theta", new)):
+    old = subject.config.get("rope_theta")
+    sets = rope_sets(subject.config)
+    new = [(f"{name}.rope_theta", rope.get("rope_theta")) for name, rope in sets]
+    if old is None and any(value is None for _, value in new):
+        yield finding("C409", f"neither rope_theta nor {new[0][0]} is set", file=FILE, field="rope_theta")
+    for field, value in (("rope_theta", old), *new):
         if value is not None and (not _is_number(value) or value <= 0):
             yield finding("C403", f"{field} is {value!r}", file=FILE, field=field)
             return
-    if old is not None and new is not None and old != new:
-        message = f"rope_theta is {old}, rope_parameters.rope_theta is {new}"
-        yield finding("C403", message, file=FILE, field="rope_theta")
+    field, value = new[0]
+    if len(sets) == 1 and old is not None and value is not None and old != value:
+        yield finding("C403", f"rope_theta is {old}, {field} is {value}", file=FILE, field="rope_theta")
 
 
 def rope_scaling_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """The rotary rule is known, complete, plausible and one that ms_models computes."""
+    for name, rope in rope_sets(subject.config):
+        yield from _is_sound(subject, tally, name, rope)
+
+
+def _is_sound(subject: Subject, tally: Tally, where: str, rope: dict[str, Any]) -> Iterator[Finding]:
     tally.add()
-    rope = rope_parameters(subject.config)
+    model_type = subject.config.get("model_type")
     kind = rope.get("rope_type", rope.get("type", "default"))
+    kind = FORMER_NAMES.get((model_type, kind), kind)
     if kind not in ROPE_TYPES:
         known = ", ".join(ROPE_TYPES)
         yield finding("C404", f"rope_type is {kind!r}; known are {known}", file=FILE, field="rope_type")
@@ -80,14 +90,14 @@ def rope_scaling_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
         numbers = value if isinstance(value, list) and value else [value]
         if not all(_is_number(number) and number > 0 for number in numbers):
             message = f"rope_type {kind!r} needs {name}, found {value!r}"
-            yield finding("C405", message, file=FILE, field=f"rope_parameters.{name}")
+            yield finding("C405", message, file=FILE, field=f"{where}.{name}")
             return
     yield from _plausible(subject, rope)
     if kind not in SUPPORTED_ROPE:
         supported = ", ".join(SUPPORTED_ROPE)
         yield finding("C407", f"rope_type is {kind!r}; ms_models has {supported}", file=FILE, field="rope_type")
     part = rope.get("partial_rotary_factor", subject.config.get("partial_rotary_factor", 1.0))
-    if part != 1.0 and subject.config.get("model_type") not in PARTIAL_ROPE:
+    if part != 1.0 and model_type not in PARTIAL_ROPE:
         message = f"partial_rotary_factor is {part!r}; ms_models rotates whole heads of this model type"
         yield finding("C407", message, file=FILE, field="partial_rotary_factor")
 
@@ -112,6 +122,13 @@ def rope_parameters(config: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
     return {}
+
+
+def rope_sets(config: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The rotary settings with their place: one set, or one for each type of layers (Gemma 3)."""
+    settings = rope_parameters(config)
+    by_type = [(f"rope_parameters.{name}", value) for name, value in settings.items() if isinstance(value, dict)]
+    return by_type or [("rope_parameters", settings)]
 
 
 def _plausible(subject: Subject, rope: dict[str, Any]) -> Iterator[Finding]:

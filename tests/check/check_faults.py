@@ -178,6 +178,19 @@ FAULTS = (
             original_max_position_embeddings=32,
         ),
     ),
+    Fault(
+        "a layer type without its factor",
+        "C405",
+        edit(
+            "config.json",
+            rope_parameters={"full_attention": {"rope_theta": 1e6, "rope_type": "linear"}, "sliding_attention": {}},
+        ),
+    ),
+    Fault(
+        "a negative base of one layer type",
+        "C403",
+        edit("config.json", rope_parameters={"full_attention": {"rope_theta": -1.0}}),
+    ),
     Fault("partial rotation", "C407", _rope(partial_rotary_factor=0.5)),
     Fault(
         "sliding window on",
@@ -228,6 +241,6 @@ FAULTS = (
     Fault("tp is zero", "C602", lambda d: None, run={"layout": {"tp": 0}}),
     Fault("layout is a list", "C602", lambda d: None, run={"layout": [2]}),
     Fault("experts of a model without", "C601", lambda d: None, run={"layout": {"dp": 2, "ep": 2}}),
-    Fault("parameters cut over dp", "C604", lambda d: None, run={"layout": {"dp": 2, "zero": 3}}),
+    Fault("parameters cut over dp and pp", "C604", lambda d: None, run={"layout": {"dp": 2, "pp": 2, "zero": 3}}),
     Fault("data directory missing", "C605", lambda d: None, run={"data": {"path": "no-such-data"}}),
 )

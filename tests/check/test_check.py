@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 import yaml
 from check_faults import FAULTS, Fault, edit
 from check_healthy import make
 
 from mappings.errors import UserError
+from mappings.families import family_for_config
 from migrate.check.codes import rules
 from migrate.check.command import check
-from migrate.check.positions import ROPE_TYPES, SUPPORTED_ROPE
+from migrate.check.positions import PARTIAL_ROPE, ROPE_TYPES, SUPPORTED_ROPE
 from migrate.report import Severity, Verdict
 
 LLAMA3 = {
@@ -187,6 +189,26 @@ def test_supported_rope_is_what_the_models_compute() -> None:
             continue
         accepted.append(kind)
     assert tuple(accepted) == SUPPORTED_ROPE
+
+
+def test_where_a_part_of_a_head_can_be_rotated_is_what_the_models_do() -> None:
+    from ms_models import auto
+
+    accepted = []
+    for kind in auto.registered():
+        config = transformers.AutoConfig.for_model(kind).to_dict() if kind != "kimi_k2" else None
+        if config is None or "rope_parameters" not in config:
+            continue
+        for rope in (config["rope_parameters"], *config["rope_parameters"].values()):
+            if isinstance(rope, dict):
+                rope["partial_rotary_factor"] = 0.25
+        try:
+            auto._models[kind].read_config(config, family_for_config(config))
+        except UserError as error:
+            assert "partial_rotary_factor" in str(error), (kind, error)
+            continue
+        accepted.append(kind)
+    assert tuple(accepted) == PARTIAL_ROPE
 
 
 def test_neither_torch_nor_mindspore_is_imported(templates: dict[str, Path]) -> None:
