@@ -140,6 +140,22 @@ def test_tensorflow_names_of_old_checkpoints_are_read_and_kept(cases: dict[str, 
     assert set(after) == set(old) and all(torch.equal(after[key], old[key]) for key in old)
 
 
+def test_the_pooler_of_a_roberta_is_kept(cases: dict[str, Case], tmp_path: Path) -> None:
+    """roberta-base is stored with one, which transformers' RobertaForMaskedLM leaves out."""
+    shutil.copytree(cases["roberta"].directory, tmp_path / "model")
+    stored = tensors(tmp_path / "model")
+    pooler = {"roberta.pooler.dense.weight": torch.randn(48, 48), "roberta.pooler.dense.bias": torch.randn(48)}
+    for file in (tmp_path / "model").glob("*.safetensors*"):
+        file.unlink()
+    save_file({**stored, **pooler}, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
+    assert not set(pooler) & {p.name for p in model.trainable_params()}
+    model.save_pretrained(tmp_path / "again")
+    after = tensors(tmp_path / "again")
+    assert set(after) == {*stored, *pooler}
+    assert all(torch.equal(after[key], tensor) for key, tensor in {**stored, **pooler}.items())
+
+
 @pytest.mark.parametrize("name", ["bert-untied", "roberta"])
 def test_a_model_without_head_gets_a_new_one_and_says_so(
     name: str, cases: dict[str, Case], tmp_path: Path, caplog: pytest.LogCaptureFixture
