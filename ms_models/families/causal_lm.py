@@ -49,7 +49,7 @@ class CausalLM(Pretrained):
         self.cross_entropy = VocabParallelCrossEntropy(config.vocab_size, place.vocab_rows, group)
         ends = [cell for cell in (self.body.embed_tokens, self.lm_head, self.cross_entropy) if cell is not None]
         recompute(place.options.recompute, self.body.layers, ends)
-        numbers = {f"body.layers.{index}.": f"body.layers.{layer}." for index, layer in enumerate(place.layers)}
+        numbers = {f"body.layers.{index}.": f"body.layers.{layer}." for index, layer in enumerate(self.body.numbers)}
         self.rename_parameters(numbers, {"body.": f"{self.body_name}."}, self.renamed)
         self.check_parameters()
 

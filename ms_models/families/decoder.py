@@ -35,6 +35,8 @@ class Decoder(nn.Cell):
         holds_table = place.is_first or (place.is_last and config.tie_word_embeddings)
         self.embed_tokens: Any = self.make_embedding(config, sharding) if holds_table else None
         self.layers = nn.CellList([self.layer_class(config, sharding, index) for index in place.layers])
+        self.numbers = tuple(place.layers)
+        """Of `layers` within the whole model."""
         self.norm: Any = self.make_norm(config, sharding) if place.is_last else None
         self.rotary = Rotary(config.rope, config.head_dim) if config.rope is not None else None
         self.chunks = _places_of_chunks(place)

@@ -35,14 +35,13 @@ class DeepseekV3Model(Decoder):
         self.further: tuple[tuple[int, int], ...] = ()
         """For each further-token layer, its place among `layers` and its chunk."""
         for number in range(config.num_hidden_layers, config.num_hidden_layers + wanted):
-            layer = further.FurtherTokenLayer(config, sharding, number)
-            layer.update_parameters_name(f"{number}.")
             # In a chunk of its own, so that `through` runs it alone.
             position = len(self.layers)
             self.further += ((position, len(self.chunks)),)
             self.chunks += ((position, position + 1),)
             self.window_of_layer += (0,)
-            self.layers.append(layer)
+            self.layers.append(further.FurtherTokenLayer(config, sharding, number))
+            self.numbers += (number,)
 
 
 class DeepseekV3ForCausalLM(CausalLM):
