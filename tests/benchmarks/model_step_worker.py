@@ -25,7 +25,7 @@ SIZES = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 512,
 }
-"""31.9 million parameters."""
+"""31.6 million parameters."""
 BATCH, LENGTH = 4, 256
 LEARNING_RATE, BETAS, EPS, DECAY, CLIP = 1e-4, (0.9, 0.95), 1e-8, 0.1, 1.0
 
