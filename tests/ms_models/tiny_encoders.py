@@ -65,6 +65,11 @@ def segments(name: str) -> np.ndarray | None:
     return None if count == 1 else np.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) // 5 % count
 
 
+def prefix(name: str) -> str:
+    """First part of the names of a model's body."""
+    return "roberta" if "roberta" in CONFIGS[name].model_type else "bert"
+
+
 def make_case(name: str, directory: Path) -> Case:
     """Saves a model and computes logits, loss and gradients with transformers on a batch with padding."""
     model = build(name, directory)
