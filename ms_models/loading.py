@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Source:
     entries: dict[str, TensorEntry]
     stored: Stored
     is_sharded: bool
+    beside: tuple[Source, ...] = ()
+    """Where replicas divide the parameters: the other ones' tensors, which have the rest."""
 
     @property
     def origin(self) -> Origin:
@@ -70,6 +72,12 @@ def open_source(directory: Path, mesh: Mesh, family: Family, config: Mapping[str
     _check_layout(directory, layout, mesh.layout)
     here = mesh.coordinates
     rank = layout.rank(tp=here["tp"], pp=here["pp"], dp=here["dp"] % layout.ep)
+    ranks = [rank, *(other for other in layout.group(rank, "dp") if other != rank)] if layout.zero == 3 else [rank]
+    first, *others = [_open_rank(directory, manifest, family, config, one) for one in ranks]
+    return replace(first, beside=tuple(others))
+
+
+def _open_rank(directory: Path, manifest: Manifest, family: Family, config: Mapping[str, Any], rank: int) -> Source:
     file = manifest.weights.get(rank)
     if file is None or file not in manifest.files:
         raise UserError(f"{directory / manifests.NAME}: names no weights for rank {rank}")
@@ -80,7 +88,9 @@ def open_source(directory: Path, mesh: Mesh, family: Family, config: Mapping[str
         raise UserError(f"{path}: damaged, its size or SHA-256 is not the manifest's; restore or convert it again")
     entries = {entry.name: entry for entry in read_header(path)[0]}
     shapes = {name: entry.shape for name, entry in entries.items()}
-    return Source(directory, family, config, entries, recognise(family, config, shapes, path, layout, rank), True)
+    return Source(
+        directory, family, config, entries, recognise(family, config, shapes, path, manifest.layout, rank), True
+    )
 
 
 def _check_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayout) -> None:
@@ -91,8 +101,6 @@ def _check_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayou
                 f"{directory}: sharded for {axis}={have}, this run has {axis}={want}; "
                 "start from the Hugging Face directory, or convert it for this layout"
             )
-    if stored.zero == 3:
-        raise UserError(f"{directory}: its parameters are cut over dp (zero=3); reshard it for zero=1 first")
 
 
 def load_weights(model: Pretrained, source: Source, new: Mapping[str, np.ndarray] | None = None) -> None:
@@ -107,17 +115,17 @@ def load_weights(model: Pretrained, source: Source, new: Mapping[str, np.ndarray
         UserError: one line with every missing, unexpected, misshapen or unreadable tensor. Nothing is loaded then.
     """
     new = new or {}
-    needed = _needed({name: held for name, held in model.held.items() if name not in new}, source.stored)
-    if problems := _compare(needed, source):
+    wanted = {name: held for name, held in model.held.items() if name not in new}
+    needed = [(part, _needed(wanted, part.stored)) for part in (source, *source.beside)]
+    if problems := list(dict.fromkeys(p for part, names in needed for p in _compare(names, part))):
         raise UserError(f"{source.directory}: {'; '.join(problems)}")
     parameters: dict[str, Parameter] = {parameter.name: parameter for parameter in model.get_parameters()}
     for name, held in model.held.items():
         if name in new:
             parameters[name].set_data(Tensor(new[name]))
             continue
-        parameters[name].set_data(
-            Tensor(read_piece(held, {stored: source.entries[stored] for stored in needed[name]}, source.stored))
-        )
+        parts = [({one: part.entries[one] for one in names[name]}, part.stored) for part, names in needed]
+        parameters[name].set_data(Tensor(read_piece(held, parts)))
     model.origin = source.origin
 
 
@@ -160,7 +168,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:LISTED]) + rest
 
 
-def read_piece(held: Held, entries: Mapping[str, TensorEntry], stored: Stored) -> np.ndarray:
+def read_piece(held: Held, parts: Sequence[tuple[Mapping[str, TensorEntry], Stored]]) -> np.ndarray:
     """One rank's tensor as fp32, padding included.
 
     Files are mapped, so that only the pages of the piece are read. bf16 widens exactly: its bits are the upper half of
@@ -168,15 +176,15 @@ def read_piece(held: Held, entries: Mapping[str, TensorEntry], stored: Stored) -
 
     Args:
         held: the tensor.
-        entries: the stored tensors that have parts of it; F32, F16 or BF16.
-        stored: what those consist of.
+        parts: stored tensors that have parts of it, F32, F16 or BF16, and what those consist of.
     """
     piece = np.zeros(held.shape, np.float32)
     count = 0
-    for name, entry in entries.items():
-        mapped = np.memmap(entry.path, READABLE[entry.dtype], "r", offset=entry.offset, shape=entry.shape)
-        convert = partial(to_float32, dtype=entry.dtype)
-        count += fill(piece, held.arrangement, mapped, stored.tensors[name], convert)
+    for entries, stored in parts:
+        for name, entry in entries.items():
+            mapped = np.memmap(entry.path, READABLE[entry.dtype], "r", offset=entry.offset, shape=entry.shape)
+            convert = partial(to_float32, dtype=entry.dtype)
+            count += fill(piece, held.arrangement, mapped, stored.tensors[name], convert)
     assert count == piece.size - held.arrangement.padding, f"{held.name}: {count} elements of {piece.size} are stored"
     return piece
 

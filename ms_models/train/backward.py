@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import mindspore as ms
-from mindspore import Parameter, ParameterTuple, Tensor
+from mindspore import ParameterTuple, Tensor
 
 from ms_models.families.causal_lm import CausalLM
+from ms_models.parallel.parameter_sharding import Adder, ParameterSharding
 from ms_models.parallel.pipeline import Inputs
 
 
@@ -19,15 +21,18 @@ class Backward:
         model: of this rank.
         adder: for some parameters, a function that adds gradients of theirs to what the optimizer reads.
         compiled: `ms.jit`, or the identity.
+        divided: where replicas divide the parameters; its layers take their gradients to the adder themselves.
     """
 
     def __init__(
         self,
         model: CausalLM,
-        adder: Callable[[Sequence[Parameter]], Callable[[Sequence[Tensor]], None]],
+        adder: Adder,
         compiled: Callable[[Any], Any],
+        divided: ParameterSharding | None = None,
     ) -> None:
-        parameters = ParameterTuple(model.trainable_params())
+        self._around: Callable[[], AbstractContextManager[None]] = nullcontext if divided is None else divided.gathered
+        parameters = ParameterTuple(model.trainable_params()) if divided is None else divided.outside
         add = adder(parameters)
 
         def scaled_loss(input_ids: Tensor, mask: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,8 +59,10 @@ class Backward:
             batches: the micro-batches of a step.
             scale: fp32 scalar.
         """
-        return [self._accumulate(*batch, scale) for batch in batches]
+        with self._around():
+            return [self._accumulate(*batch, scale) for batch in batches]
 
     def evaluate(self, batches: Sequence[Inputs]) -> list[Tensor]:
         """The summed loss of each micro-batch."""
-        return [self._evaluate(*batch) for batch in batches]
+        with self._around():
+            return [self._evaluate(*batch) for batch in batches]

@@ -47,10 +47,11 @@ def save(run: Path, step: int, trainer: Trainer, training: Mapping[str, Any], *,
     """
     mesh, staging = trainer.mesh, run / staging_name(step)
     reasons: list[str] = []
-    states = stored_state.states(trainer)  # ranks may meet here, so outside of what can fail
+    # Ranks may meet here, so outside of what can fail.
+    weights, states = stored_state.weights(trainer), stored_state.states(trainer)
     stages: tuple[tuple[Callable[[], None], bool], ...] = (
         (lambda: _clear(staging), mesh.rank == 0),
-        (lambda: _write_rank(staging, trainer, states), True),
+        (lambda: _write_rank(staging, trainer, weights, states), True),
         (
             lambda: _write_manifest(
                 staging, trainer, {**training, "step": step, "optimizer_step": trainer.optimizer.step}
@@ -101,10 +102,12 @@ def _clear(staging: Path) -> None:
     staging.mkdir(parents=True)
 
 
-def _write_rank(staging: Path, trainer: Trainer, states: Mapping[str, np.ndarray]) -> None:
+def _write_rank(
+    staging: Path, trainer: Trainer, weights: Mapping[str, np.ndarray], states: Mapping[str, np.ndarray]
+) -> None:
     rank, layout = trainer.mesh.rank, trainer.mesh.layout
     if layout.weight_owner(rank) == rank:
-        _write_tensors(staging / weights_file(rank), stored_state.weights(trainer))
+        _write_tensors(staging / weights_file(rank), weights)
     if layout.state_owner(rank) == rank:
         _write_tensors(staging / optimizer_file(rank), states)
     _write(staging / random_file(rank), json.dumps(random_state.capture()).encode())

@@ -12,7 +12,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, mutable, ops
+from mindspore import Parameter, ParameterTuple, Tensor, mutable, ops
 
 from mappings.errors import UserError
 from ms_models.families.causal_lm import CausalLM
@@ -29,9 +29,11 @@ def decays(shape: Sequence[int]) -> bool:
 
 
 def shard(model: CausalLM) -> OptimizerSharding:
-    """Buckets of parameters that are in the same chunk of the model, decay alike and are of one dtype."""
+    """Buckets of parameters that are in the same chunk (ZeRO 3: layer), decay alike and are of one dtype."""
     parameters = model.trainable_params()
     chunks = {p.name: chunk for chunk in range(len(model.place.chunks)) for p in model.parameters_of(chunk)}
+    if model.mesh.layout.zero == 3:
+        chunks |= {p.name: -1 - n for n, layer in enumerate(model.body.layers) for p in layer.trainable_params()}
     return OptimizerSharding(parameters, model.held, model.mesh, [(chunks[p.name], *label(p)) for p in parameters])
 
 
@@ -46,13 +48,26 @@ class AdamW:
     Moments are fp32, of the rows that this rank keeps; so are master copies of parameters in a narrower dtype, which
     are then rounded once an update.
 
+    Args:
+        sharding: of the parameters.
+        config: settings.
+        compiled: `ms.jit`, or the identity.
+        kept: where replicas divide the parameters (`ParameterSharding`), the rows that this rank has, `[width]` of each
+            bucket, fp32; they are updated then, and nothing is gathered.
+
     Attributes:
         step: updates made so far.
         flat: state to its buffers, one for each bucket.
     """
 
-    def __init__(self, sharding: OptimizerSharding, config: OptimizerConfig, compiled: Callable[[Any], Any]) -> None:
-        self.sharding, self.config = sharding, config
+    def __init__(
+        self,
+        sharding: OptimizerSharding,
+        config: OptimizerConfig,
+        compiled: Callable[[Any], Any],
+        kept: ParameterTuple | None = None,
+    ) -> None:
+        self.sharding, self.config, self.kept = sharding, config, kept
         self.step = 0
         self.flat = {moment: sharding.states(moment) for moment in MOMENTS}
         if any(parameter.dtype != ms.float32 for parameter in sharding.parameters):
@@ -127,7 +142,8 @@ class AdamW:
     def _make_update(self) -> Callable[..., Tensor]:
         buckets, parameters = self.sharding.buckets, self.sharding.parameters
         first, second = (self.flat[moment] for moment in MOMENTS)
-        masters = self.flat.get(MASTER)
+        masters = self.flat.get(MASTER) if self.kept is None else self.kept
+        gathers = self.kept is None
         decaying = tuple(decays(bucket.shapes[0]) for bucket in buckets)
         beta1, beta2 = self.config.betas
         rest1, rest2 = 1 - beta1, 1 - beta2  # not in `update`: a graph subtracts numbers in fp32
@@ -146,9 +162,10 @@ class AdamW:
                 kept = kept - size * (m / (ops.sqrt(v) + eps))
                 if masters is not None:
                     ops.assign(masters[i], kept)
-                whole = bucket.split(bucket.gather(kept.astype(members[0].dtype)))
-                for place, member in enumerate(members):
-                    ops.assign(member, whole[place])
+                if gathers:
+                    whole = bucket.split(bucket.gather(kept.astype(members[0].dtype)))
+                    for place, member in enumerate(members):
+                        ops.assign(member, whole[place])
             return scale
 
         return update

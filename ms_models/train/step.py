@@ -16,11 +16,13 @@ import numpy as np
 from mindspore import Tensor
 
 from mappings.errors import UserError
+from ms_models.compat.device import synchronize
 from ms_models.data.loader import Batch
 from ms_models.data.packing import IGNORED
 from ms_models.families.causal_lm import CausalLM
 from ms_models.parallel.collectives import all_reduce
 from ms_models.parallel.mesh import Mesh
+from ms_models.parallel.parameter_sharding import ParameterSharding
 from ms_models.parallel.pipeline import Inputs, Pipeline
 from ms_models.train.backward import Backward
 from ms_models.train.config import OptimizerConfig
@@ -59,13 +61,17 @@ class Trainer:
         compiled: Callable[[Any], Any] = ms.jit if jit else _as_it_is
         self.sharding = shard(model)
         self.gradients = GradientBuffers(self.sharding)
-        self.optimizer = AdamW(self.sharding, config, compiled)
+        self.divided: ParameterSharding | None = None
+        if mesh.layout.zero == 3:
+            assert not jit, "parameters change their size, which a compiled graph does not see"
+            self.divided = ParameterSharding(model.body.layers, self.sharding, self.gradients.adder)
+        self.optimizer = AdamW(self.sharding, config, compiled, None if self.divided is None else self.divided.kept)
         self._passes: Backward | Pipeline
         if mesh.layout.pp > 1:
             usual = "interleaved" if mesh.layout.vpp > 1 else "1f1b"
             self._passes = Pipeline(model, self.gradients.adder, schedule or usual, compiled)
         else:
-            self._passes = Backward(model, self.gradients.adder, compiled)
+            self._passes = Backward(model, self.gradients.adder, compiled, self.divided)
 
     def step(self, batches: Sequence[Batch], lr: float) -> StepResult:
         """Forward and backward over the micro-batches, reduction, clipping, update.
@@ -85,6 +91,7 @@ class Trainer:
         is_finite = not agree(not (math.isfinite(loss) and math.isfinite(norm)), self.mesh)
         if is_finite:
             self.optimizer.update(gradients, lr, clip_factor(norm, self.config.clip_norm))
+        synchronize()  # a compiled update may still be under way, and weights be read without waiting for it
         return StepResult(loss, norm, tokens, is_finite)
 
     def evaluate(self, batches: Iterable[Batch]) -> tuple[float, int]:

@@ -27,10 +27,12 @@ Arrays = dict[str, np.ndarray]
 
 
 def weights(trainer: Trainer) -> Arrays:
-    """This rank's file of weights: fp32 arrays by stored name."""
-    place = trainer.model.place
+    """This rank's file of weights: fp32 arrays by stored name. Every rank must call this."""
+    place, divided = trainer.model.place, trainer.divided
     values = {parameter.name: parameter.asnumpy() for parameter in trainer.model.get_parameters()}
-    if place.spelling == HF:
+    if divided is not None:
+        values |= trainer.sharding.whole(divided.kept)
+    elif place.spelling == HF:
         return values
     consist = {name: held.arrangement for name, held in place.held.items()}
     return _rearranged(_stored(place, place.mesh.rank, states=False), values, consist)
@@ -39,14 +41,19 @@ def weights(trainer: Trainer) -> Arrays:
 def states(trainer: Trainer) -> Arrays:
     """This rank's file of optimizer states, by `<state>.<stored name>`. Every rank must call this."""
     place, optimizer = trainer.model.place, trainer.optimizer
-    if place.spelling == HF:
-        return optimizer.state()
+    trained = {name for bucket in trainer.sharding.buckets for name in bucket.names}
     consist = {name: held.arrangement for name, held in place.held.items()}
     wanted = _stored(place, place.mesh.rank, states=True)
     result: Arrays = {}
+    if place.spelling == HF:
+        for kind in optimizer.flat:
+            # What is not trained has states for the tools that recut checkpoints: zeros.
+            still = {f"{kind}.{name}": wanted[name] for name in consist if name not in trained}
+            result |= {name: np.zeros(arrangement.shape, np.float32) for name, arrangement in still.items()}
+        return optimizer.state() | result
     whole = optimizer.whole_state()
     for kind in optimizer.flat:
-        values = {name: whole[f"{kind}.{name}"] for name in consist if f"{kind}.{name}" in whole}
+        values = {name: whole[f"{kind}.{name}"] for name in trained}
         result |= {f"{kind}.{name}": value for name, value in _rearranged(wanted, values, consist).items()}
     return result
 
@@ -63,9 +70,11 @@ def load_states(trainer: Trainer, read: Callable[[int], tuple[Path, list[TensorE
         UserError: states are missing, unexpected or misshapen.
     """
     place, optimizer, layout = trainer.model.place, trainer.optimizer, trainer.mesh.layout
+    trained = {name for bucket in trainer.sharding.buckets for name in bucket.names}
     path, entries = read(layout.state_owner(trainer.mesh.rank))
     if place.spelling == HF:
-        state = {entry.name: _array(entry) for entry in entries}
+        still = {f"{kind}.{name}" for kind in optimizer.flat for name in place.held if name not in trained}
+        state = {entry.name: _array(entry) for entry in entries if entry.name not in still}
         optimizer.load_state(state, step, str(path))
         return
     kept = kept_arrangements(trainer.sharding, place)
@@ -130,16 +139,14 @@ def _stored(place: Place, rank: int, *, states: bool) -> dict[str, Arrangement]:
 
 
 def _rearranged(wanted: Mapping[str, Arrangement], values: Arrays, consist: Mapping[str, Arrangement]) -> Arrays:
-    """Tensors of other names and packing with the same elements."""
+    """Tensors of other names and packing with the same elements; zeros where there are no values."""
     holders = _holders({name: consist[name] for name in values})
     result: Arrays = {}
     for name, arrangement in wanted.items():
         result[name] = np.zeros(arrangement.shape, np.float32)
-        count = sum(
-            fill(result[name], arrangement, np.ascontiguousarray(values[source]), consist[source])
-            for source in _sources(arrangement, holders)
-        )
-        assert count == arrangement.size - arrangement.padding, f"{name}: {count} elements are in memory"
+        sources = _sources(arrangement, holders)
+        count = sum(fill(result[name], arrangement, np.ascontiguousarray(values[s]), consist[s]) for s in sources)
+        assert not sources or count == arrangement.size - arrangement.padding, f"{name}: {count} elements are there"
     return result
 
 

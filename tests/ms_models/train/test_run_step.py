@@ -11,6 +11,7 @@ from mindspore import Tensor, ops
 from transformers import AutoModelForCausalLM as TorchAuto
 
 from mappings.errors import UserError
+from mappings.layout import ParallelLayout
 from ms_models import AutoModelForCausalLM
 from ms_models.data.loader import TrainingLoader, validation_batches
 from ms_models.data.packing import IGNORED
@@ -135,6 +136,28 @@ def test_a_step_that_is_not_finite_updates_nothing(paths: tuple[Path, Path]) -> 
     again = trainer.step(batches, 0.01)
     fresh = Trainer(AutoModelForCausalLM.from_pretrained(paths[0]), Mesh.single(), CONFIG, jit=False)
     assert again == fresh.step(batches, 0.01)
+
+
+def test_divided_parameters_are_whole_only_while_they_are_used(paths: tuple[Path, Path]) -> None:
+    """ZeRO 3 with a single replica, which computes what is computed without; two are in tests/multi_process."""
+    alone = Trainer(AutoModelForCausalLM.from_pretrained(paths[0]), Mesh.single(), CONFIG, jit=False)
+    mesh = Mesh(ParallelLayout(zero=3))
+    divided = Trainer(AutoModelForCausalLM.from_pretrained(paths[0], mesh), mesh, CONFIG, jit=False)
+    source = loader(paths[1])
+    for lr in LRS[:3]:
+        batches = source.next_step()
+        expected, found = alone.step(batches, lr), divided.step(batches, lr)
+        assert found.loss == pytest.approx(expected.loss, rel=1e-6)
+        assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-6)
+        assert {parameter.size for parameter in divided.model.trainable_params()} == {1}
+    batches = list(validation_batches(paths[1], micro_batch_size=2))
+    assert divided.evaluate(batches)[0] == pytest.approx(alone.evaluate(batches)[0], rel=1e-6)
+    assert {parameter.size for parameter in divided.model.trainable_params()} == {1}
+    assert divided.divided is not None
+    weights = divided.sharding.whole(divided.divided.kept)
+    for parameter in alone.model.get_parameters():
+        found_value, expected_value = weights[parameter.name], parameter.asnumpy()
+        assert np.linalg.norm(found_value - expected_value) <= 1e-6 * np.linalg.norm(expected_value), parameter.name
 
 
 def test_a_batch_without_targets_is_refused(paths: tuple[Path, Path]) -> None:
