@@ -6,7 +6,9 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ from mappings.errors import UserError
 from mappings.families import family_for_config
 from migrate.check.codes import rules
 from migrate.check.command import check
-from migrate.check.positions import PARTIAL_ROPE, ROPE_TYPES, SUPPORTED_ROPE
+from migrate.check.positions import PARTIAL_ROPE, ROPE_TYPES, SUPPORTED_ROPE, WINDOWED
 from migrate.report import Severity, Verdict
 
 LLAMA3 = {
@@ -191,13 +193,21 @@ def test_supported_rope_is_what_the_models_compute() -> None:
     assert tuple(accepted) == SUPPORTED_ROPE
 
 
+def published(**changes: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """transformers' own configuration of every model type that can be built, changed."""
+    from ms_models import auto
+
+    for kind in auto.registered():
+        if kind in transformers.CONFIG_MAPPING:
+            yield kind, {**transformers.AutoConfig.for_model(kind).to_dict(), **changes}
+
+
 def test_where_a_part_of_a_head_can_be_rotated_is_what_the_models_do() -> None:
     from ms_models import auto
 
     accepted = []
-    for kind in auto.registered():
-        config = transformers.AutoConfig.for_model(kind).to_dict() if kind != "kimi_k2" else None
-        if config is None or "rope_parameters" not in config:
+    for kind, config in published():
+        if "rope_parameters" not in config:
             continue
         for rope in (config["rope_parameters"], *config["rope_parameters"].values()):
             if isinstance(rope, dict):
@@ -209,6 +219,20 @@ def test_where_a_part_of_a_head_can_be_rotated_is_what_the_models_do() -> None:
             continue
         accepted.append(kind)
     assert tuple(accepted) == PARTIAL_ROPE
+
+
+def test_where_windows_are_computed_is_what_the_models_do() -> None:
+    from ms_models import auto
+
+    found = []
+    for kind, config in published(sliding_window=16, use_sliding_window=True):
+        try:
+            settings = auto._models[kind].read_config(config, family_for_config(config))
+        except UserError as error:
+            assert "sliding" in str(error), (kind, error)
+            continue
+        found += [kind] * any(getattr(settings, "windows", ()))
+    assert tuple(found) == WINDOWED
 
 
 def test_neither_torch_nor_mindspore_is_imported(templates: dict[str, Path]) -> None:

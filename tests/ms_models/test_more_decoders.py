@@ -48,13 +48,16 @@ def case(request: pytest.FixtureRequest, case_of: Callable[[str], Case]) -> Case
     return case_of(request.param)
 
 
-COMPILED = ["phi3-longrope-tied", "glm4", "gemma3_text"]  # four seconds each
+# Compiling takes four seconds each.
+COMPILED = [
+    pytest.param("phi3-longrope-tied", True, id="phi3-longrope-tied-jit"),
+    pytest.param("gemma3_text", True, id="gemma3_text-jit"),
+    *(pytest.param(name, True, id=f"{name}-jit", marks=pytest.mark.slow) for name in ("glm4", "phi3")),
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "jit"),
-    [*((name, False) for name in CONFIGS), *((name, True) for name in COMPILED)],
-    ids=lambda value: {True: "jit", False: "pynative"}.get(value, value),
+    ("name", "jit"), [*(pytest.param(name, False, id=f"{name}-pynative") for name in CONFIGS), *COMPILED]
 )
 def test_equals_transformers(name: str, jit: bool, case_of: Callable[[str], Case]) -> None:
     case = case_of(name)
