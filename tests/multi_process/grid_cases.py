@@ -54,6 +54,8 @@ PAIR = [
     _case("zero2", dp=2, zero=2, accumulation=2),
     _case("zero2 jit", dp=2, zero=2, accumulation=2, jit=True),
     _case("zero2 ep2", dp=2, ep=2, zero=2, model="mixtral"),
+    _case("zero1", dp=2, zero=1),
+    _case("zero2", dp=2, zero=2, accumulation=2),
     _case("ep2", dp=2, ep=2, model="mixtral"),
     _case("ep2 normalised", dp=2, ep=2, model="qwen3_moe", accumulation=2),
     _case("tp2 experts", tp=2, model="mixtral"),
@@ -63,6 +65,7 @@ QUAD = [
     _case("dp2 pp2", dp=2, pp=2, accumulation=2),
     _case("tp2 pp2", tp=2, pp=2, accumulation=2, options=SEQUENCE, model="qwen2-tied"),
     _case("dp2 ep2", dp=4, ep=2, model="mixtral"),
+    _case("dp2 tp2 zero1", dp=2, tp=2, zero=1, model="qwen2-tied"),
     _case("tp2 cp2", tp=2, cp=2, options=SEQUENCE),
     _case("pp2 ep2", dp=2, ep=2, pp=2, accumulation=2, model="qwen3_moe"),
 ]

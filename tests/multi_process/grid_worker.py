@@ -24,6 +24,7 @@ from ms_models import AutoModelForCausalLM
 from ms_models.parallel.mesh import Mesh
 from ms_models.parallel.optimizer_sharding import Bucket
 from ms_models.train.config import OptimizerConfig
+from ms_models.train.host_thread import wait_quietly
 from ms_models.train.step import Trainer
 
 SEQUENCES, LENGTH = 8, 16
@@ -90,6 +91,10 @@ def relative(found: np.ndarray, expected: np.ndarray, whole: np.ndarray) -> floa
     return float(np.linalg.norm(found.astype(np.float64) - expected) / norm)
 
 
+_alive: list[Run] = []
+"""ms.jit finds what it parsed by the ids of objects, which those of a later case may get when these are freed."""
+
+
 class Run:
     """A case on this rank."""
 
@@ -98,6 +103,7 @@ class Run:
         self.mesh = Mesh.from_environment(case.layout)
         self.model = AutoModelForCausalLM.from_pretrained(self.directory, self.mesh, ParallelOptions(**case.options))
         self.trainer = Trainer(self.model, self.mesh, CONFIG, jit=case.jit, schedule=case.schedule)
+        _alive.append(self)
 
     def batches(self) -> list[dict[str, np.ndarray]]:
         """The micro-batches of this replica."""
@@ -173,6 +179,7 @@ def _shifted(run: Run) -> dict[str, Any]:
 
 def work() -> dict[str, Any]:
     ms.runtime.launch_blocking()
+    wait_quietly()
     name, folder = sys.argv[1], Path(sys.argv[2])
     only = sys.argv[3:]
     result: dict[str, Any] = {"cases": {}}
