@@ -83,6 +83,32 @@ def test_padding_that_no_disk_holds(tmp_path, container, multiple):
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("container", ["hf", "sharded", "mindspore", "strategy", "iteration", "ckpt"])
+def test_counts_that_no_model_has_are_refused_before_anybody_counts_to_them(tmp_path, container):
+    layout = ParallelLayout(tp=2) if container in ("sharded", "strategy", "iteration") else ParallelLayout()
+    write_model(tmp_path / "hf", config())
+    source = tmp_path / container
+    if container != "hf":
+        convert(tmp_path / "hf", source, destination=Destination(container, layout))
+    for layers in (10**30, 10**4):
+        (source / "config.json").write_text(json.dumps(config(num_hidden_layers=layers)))
+        with pytest.raises(UserError, match=r"config\.json: 10+ layers with 0 experts each are more than any model"):
+            convert(source, tmp_path / "out", layout=TP2)
+
+
+@pytest.mark.parametrize("container", ["hf", "sharded"])
+def test_sizes_that_contradict_each_other_are_named(tmp_path, container):
+    """Fused projections of falcon are cut by the number of groups, which does not divide the heads here."""
+    fields = {"vocab_size": 31, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4}
+    body = {"model_type": "falcon", **fields, "new_decoder_architecture": True}
+    write_model(tmp_path / "hf", {**body, "num_kv_heads": 2})
+    convert(tmp_path / "hf", tmp_path / "sharded", layout=ParallelLayout())
+    (tmp_path / container / "config.json").write_text(json.dumps({**body, "num_kv_heads": 3}))
+    with pytest.raises(UserError, match=r"config\.json: its sizes do not fit each other: .*query_key_value"):
+        convert(tmp_path / container, tmp_path / "out", layout=TP2)
+
+
 def test_other_weights_files_are_named(tmp_path):
     write_model(tmp_path / "hf", config())
     for name in ("consolidated.safetensors", "pytorch_model.bin", "tokenizer.pt"):

@@ -21,7 +21,7 @@ from mappings.formats.safetensors import TensorEntry
 from migrate.report import Finding, Severity
 from migrate.weights.codes import finding
 from migrate.weights.containers.counters import NUMPY
-from migrate.weights.containers.expected import Expected, padded
+from migrate.weights.containers.expected import Expected, check_count, padded
 from migrate.weights.containers.holes import holes
 from migrate.weights.containers.quantised import decoder
 from migrate.weights.containers.states import COUNTERS, GRADIENTS, STATES, of_state, split_state, state_atom
@@ -84,6 +84,7 @@ class Account:
     _dtypes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_count(self.family, self.config)
         self._atoms = self.family.atoms(self.config)
 
     def file(

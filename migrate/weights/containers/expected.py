@@ -14,6 +14,8 @@ from mappings.families.encodings import stored_names
 from mappings.families.family import HF
 from migrate.weights.containers.states import split_state
 
+MOST_LAYERS, MOST_EXPERTS = 1 << 12, 1 << 18  # of all layers; today's largest models have a fiftieth of it
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -28,6 +30,17 @@ class Expected:
         return self.spelled.name
 
 
+def check_count(family: Family, config: Mapping[str, Any]) -> None:
+    """Refuses a damaged `config.json` before anybody counts to what it says.
+
+    Raises:
+        UserError: more layers and experts than any model has.
+    """
+    layers, experts = family.layer_indices(config).stop, family.dims(config).get("experts", 0)
+    if layers > MOST_LAYERS or layers * experts > MOST_EXPERTS:
+        raise UserError(f"config.json: {layers} layers with {experts} experts each are more than any model has")
+
+
 def whole(family: Family, config: Mapping[str, Any], spelling: str) -> dict[str, Expected]:
     """Every tensor of a model, uncut, by name.
 
@@ -38,7 +51,10 @@ def whole(family: Family, config: Mapping[str, Any], spelling: str) -> dict[str,
     dims = family.dims(config)
     result = {}
     for spelled in family.spelling(config, spelling):
-        arrangement = spelled.arrangement(lambda atom: Arrangement.of(atom, shapes[atom]), dims)
+        try:
+            arrangement = spelled.arrangement(lambda atom: Arrangement.of(atom, shapes[atom]), dims)
+        except ValueError as error:
+            raise UserError(f"config.json: its sizes do not fit each other: {spelled.name}: {error}") from error
         assert arrangement is not None, "every atom is held"
         result[spelled.name] = Expected(spelled, arrangement)
     return result
@@ -71,6 +87,7 @@ def detect_spelling(
     Raises:
         UserError: no name is known in any spelling, or two spellings fit that arrange elements differently.
     """
+    check_count(family, config)
     if given is not None:
         family.spelling(config, given)
         return given

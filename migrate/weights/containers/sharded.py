@@ -23,7 +23,7 @@ from mappings.layout import ParallelLayout
 from mappings.rank_cuts import RankCuts
 from migrate.weights.containers.account import Account
 from migrate.weights.containers.content import Content, aligned
-from migrate.weights.containers.expected import Expected
+from migrate.weights.containers.expected import Expected, check_count, whole
 from migrate.weights.containers.states import STATES, TORCH
 from migrate.weights.tensors import Checkpoint, TargetFile
 
@@ -43,7 +43,9 @@ def read(directory: Path) -> Checkpoint:
     if named != manifest.family:
         raise UserError(f"{directory}: {MANIFEST} says family {manifest.family!r}, config.json {named!r}")
     layout = manifest.layout
+    check_count(family, config)
     cuts = RankCuts(family, config, layout)
+    whole(family, config, HF)  # sizes that contradict each other are named
     account = Account(directory, family, config)
     for owner in weight_owners(layout):
         file = manifest.weights[owner]
