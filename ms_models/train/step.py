@@ -68,8 +68,8 @@ class Trainer:
         self.optimizer = AdamW(self.sharding, config, compiled, None if self.divided is None else self.divided.kept)
         self._passes: Backward | Pipeline
         if mesh.layout.pp > 1:
-            usual = "interleaved" if mesh.layout.vpp > 1 else "1f1b"
-            self._passes = Pipeline(model, self.gradients.adder, schedule or usual, compiled)
+            chosen = schedule or model.place.options.schedule_for(mesh.layout)
+            self._passes = Pipeline(model, self.gradients.adder, chosen, compiled)
         else:
             self._passes = Backward(model, self.gradients.adder, compiled, self.divided)
 

@@ -12,17 +12,44 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from mappings.errors import UserError
+from mappings.families import family_for_config
 from mappings.formats.manifest import Manifest
+from mappings.layout import ParallelLayout
+from migrate.weights.command import reshard
 from ms_models import AutoModelForCausalLM
 from ms_models.data.loader import TrainingLoader
 from ms_models.parallel.mesh import Mesh
 from ms_models.train import checkpoint, random_state, run_directory
 from ms_models.train.config import OptimizerConfig
+from ms_models.train.optimizer import MOMENTS
 from ms_models.train.run_directory import complete_checkpoints, find_latest, read_manifest, remove_leftovers, verify
 from ms_models.train.step import Trainer
-from tests.ms_models.train.run_helpers import write_data, write_model
+from tests.ms_models.train.run_helpers import read_tensors, write_data, write_model
+
+DEEPSEEK = {
+    "model_type": "deepseek_v3", "vocab_size": 53, "hidden_size": 24, "intermediate_size": 38, "num_hidden_layers": 2,
+    "moe_intermediate_size": 11, "num_attention_heads": 2, "num_key_value_heads": 2, "kv_lora_rank": 14,
+    "q_lora_rank": None, "qk_nope_head_dim": 5, "qk_rope_head_dim": 6, "v_head_dim": 9, "n_routed_experts": 4,
+    "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.7, "norm_topk_prob": True, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "rope_interleave": True, "hidden_act": "silu", "max_position_embeddings": 32, "num_nextn_predict_layers": 0,
+}  # fmt: skip
+DEEPSEEK_FAMILY = family_for_config(DEEPSEEK)
+
+
+def write_deepseek(directory: Path) -> Path:
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(DEEPSEEK))
+    rng = np.random.default_rng(0)
+    weights = {
+        p.name: (rng.standard_normal(p.shape) * 0.1 + ("norm" in p.name)).astype(np.float32)
+        for p in DEEPSEEK_FAMILY.parameters(DEEPSEEK)
+    }
+    save_file(weights, directory / "model.safetensors", {"format": "pt"})
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +98,23 @@ def test_everything_comes_back_exactly(trainer: Trainer, paths: tuple[Path, Path
     assert step(restored, paths[1], 4) == step(trainer, paths[1], 4)
     for own, other in zip(restored.model.get_parameters(), trainer.model.get_parameters(), strict=True):
         assert np.array_equal(own.asnumpy(), other.asnumpy()), own.name
+
+
+def test_experts_in_stacks_are_stored_one_by_one(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    """A model that holds other tensors than the checkpoint, one of them never trained: its states are zeros there."""
+    trainer = make_trainer(write_deepseek(tmp_path / "model"))
+    step(trainer, paths[1])
+    directory = save(tmp_path, 1, trainer)
+    assert reshard(directory, tmp_path / "cut", layout=ParallelLayout(dp=2, ep=2, zero=1)).exit_code == 0
+    states = read_tensors(directory / "optimizer-rank00000.safetensors")
+    assert set(states) == {f"{moment}.{p.name}" for moment in MOMENTS for p in DEEPSEEK_FAMILY.parameters(DEEPSEEK)}
+    stacked = trainer.optimizer.whole_state()["exp_avg.model.layers.1.mlp.experts.down_proj"]
+    assert np.array_equal(states["exp_avg.model.layers.1.mlp.experts.2.down_proj.weight"], stacked[2])
+    assert stacked[2].any()
+    assert not states["exp_avg.model.layers.1.mlp.gate.e_score_correction_bias"].any()
+    restored = make_trainer(directory)
+    checkpoint.load(directory, read_manifest(directory), restored)
+    assert step(restored, paths[1], 4) == step(trainer, paths[1], 4)
 
 
 def truncate(path: Path) -> None:
