@@ -66,13 +66,30 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "gpt_neox": {"model_type": "gpt_neox", "head_dim": 10, "num_attention_heads": 4, "hidden_act": "gelu"},
     "mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
+    "deepseek_v3": {
+        "model_type": "deepseek_v3",
+        "head_dim": None,
+        "num_key_value_heads": 8,
+        "q_lora_rank": 20,
+        "kv_lora_rank": 14,
+        "qk_nope_head_dim": 5,
+        "qk_rope_head_dim": 6,
+        "v_head_dim": 7,
+        "n_routed_experts": 4,
+        "n_group": 2,
+        "topk_group": 1,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "num_nextn_predict_layers": 1,
+        **EXPERTS,
+    },
     "qwen3_moe": {"model_type": "qwen3_moe", "num_experts": 4, "norm_topk_prob": True, **EXPERTS},
 }
 
 
 def config_of(name: str) -> dict[str, Any]:
-    """`config.json` of a model."""
-    return {**SIZES, **MODELS[name]}
+    """`config.json` of a model; what is None in it is left out."""
+    return {field: value for field, value in {**SIZES, **MODELS[name]}.items() if value is not None}
 
 
 def has_experts(name: str) -> bool:
