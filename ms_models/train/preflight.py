@@ -54,6 +54,16 @@ def check_model(config: RunConfig) -> Model:
     check_trainable(family, raw, config.layout)
     if config.layout.pp > 1:
         check_sizes(config.parallel.schedule_for(config.layout), config.layout, config.train.accumulation)
+    if config.layout.zero == 3:
+        if config.train.jit:
+            raise UserError(
+                "layout: zero=3 changes the size of parameters, which needs train.jit: false; or take zero=2"
+            )
+        if config.parallel.recompute != "none":
+            raise UserError(
+                f"parallel.recompute is {config.parallel.recompute!r}, but with zero=3 each layer is computed again "
+                "anyway; set it to none"
+            )
     if (directory / MANIFEST).is_file():
         manifest = Manifest.read(directory)
         for axis in ("tp", "pp", "vpp", "ep"):
