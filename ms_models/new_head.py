@@ -27,15 +27,17 @@ logger = logging.getLogger(__name__)
 
 def head_names(source: Source) -> list[str]:
     """Tensors of the head, if the checkpoint has none of them and all else; empty where it has a head."""
-    prefix = source.family.prefix
-    head = [name for name, held in source.stored.tensors.items() if not held.pieces[0].atom.startswith(prefix)]
+    spelled = source.family.spelling(source.config, source.stored.spelling)
+    head = [one.name for one in spelled if not one.atoms[0].startswith(source.family.prefix)]
+    head = [name for name in head if name in source.stored.tensors]
     return [] if any(name in source.entries for name in head) else head
 
 
 def without(source: Source, names: list[str]) -> Source:
     """A source that is not expected to have some tensors."""
     kept = {name: held for name, held in source.stored.tensors.items() if name not in names}
-    return replace(source, stored=replace(source.stored, tensors=kept))
+    beside = tuple(without(one, names) for one in source.beside)
+    return replace(source, stored=replace(source.stored, tensors=kept), beside=beside)
 
 
 def new_weights(place: Place, names: list[str], deviation: float) -> dict[str, np.ndarray]:

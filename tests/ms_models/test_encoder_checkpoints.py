@@ -16,8 +16,11 @@ from tiny_encoders import CONFIGS, PRETRAINING, build, load, make_case, prefix, 
 from tiny_models import Case, relative
 
 from mappings.errors import UserError
+from mappings.layout import ParallelLayout
 from ms_models.auto_masked_lm import AutoModelForMaskedLM, register, registered
 from ms_models.families.bert import BertForMaskedLM
+from ms_models.parallel.mesh import Mesh
+from ms_models.parallel.place import ParallelOptions
 
 LOGITS = 1e-5  # as in test_encoder_families.py
 
@@ -165,6 +168,25 @@ def test_what_is_not_supported_is_refused(
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(UserError, match=message):
         AutoModelForMaskedLM.from_pretrained(tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    ("layout", "recompute", "message"),
+    [
+        (ParallelLayout(pp=2), "none", "pp=2: encoders are cut over tp and replicated over dp, nothing else"),
+        (ParallelLayout(cp=2), "none", "cp=2: encoders are cut over tp"),
+        (ParallelLayout(dp=2, zero=3), "none", "zero=3 is not supported for encoders"),
+        (ParallelLayout(tp=4), "none", "tp=4 does not divide the 6 heads"),
+        (ParallelLayout(), "full", "recompute 'full' is not supported for encoders"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_layouts_that_encoders_are_not_built_for_are_refused(
+    layout: ParallelLayout, recompute: str, message: str, cases: dict[str, Case]
+) -> None:
+    options = ParallelOptions(recompute=recompute)
+    with pytest.raises(UserError, match=message):
+        AutoModelForMaskedLM.from_pretrained(cases["bert"].directory, Mesh(layout), options)
 
 
 def test_a_taken_model_type_is_refused() -> None:

@@ -31,6 +31,8 @@ class BertSharding(Sharding):
         layout = place.mesh.layout
         if layout.pp > 1 or layout.cp > 1:
             raise UserError(f"layout: {layout}: encoders are cut over tp and replicated over dp, nothing else")
+        if layout.zero == 3:
+            raise UserError("layout: zero=3 is not supported for encoders; take zero=2")
         if place.options.recompute != "none":
             raise UserError(f"layout: recompute {place.options.recompute!r} is not supported for encoders, only 'none'")
 
