@@ -17,5 +17,5 @@ def wait_quietly() -> None:
     the work; on CPU the loop takes the time of a core from the kernels (measured: a training step of a 30M-parameter
     Llama on one core takes 1.6 to 2.3 times as long). A value that the user has set stays.
     """
-    if ms.get_current_device()[0] == "CPU":
+    if ms.get_context("device_target") == "CPU":  # asks no device, so that it may come before communication begins
         os.environ.setdefault(VARIABLE, SETTING)

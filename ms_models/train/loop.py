@@ -34,8 +34,8 @@ def run(config: RunConfig, *, resume: Path | None = None, stop_after: int | None
         UserError: model, data or checkpoint do not fit.
         RunError: loss or gradient norm not finite, under the policy `stop` or too often under `skip`.
     """
-    mesh = Mesh.from_environment(config.layout)
     wait_quietly()
+    mesh = Mesh.from_environment(config.layout)
     with ExitStack() as stack:
         loop = Loop(config, mesh, resume, stack)
         loop.run(min(config.train.steps, stop_after or config.train.steps))

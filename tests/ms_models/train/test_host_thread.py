@@ -21,6 +21,6 @@ def test_only_cpu_and_only_where_nothing_is_set(
     monkeypatch.delenv(VARIABLE)
     if given is not None:
         monkeypatch.setenv(VARIABLE, given)
-    monkeypatch.setattr(ms, "get_current_device", lambda: (device, 0))
+    monkeypatch.setattr(ms, "get_context", {"device_target": device}.__getitem__)
     wait_quietly()
     assert os.environ.get(VARIABLE) == expected
