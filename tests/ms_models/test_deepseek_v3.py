@@ -13,7 +13,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
-from mindspore import ops
+from mindspore import nn, ops
 from safetensors.torch import load_file
 from tiny_deepseek import CONFIGS, WEIGHT, FurtherCase, make_case, make_further_case
 from tiny_models import Case, gradient_errors, load, logits_error, relative, run
@@ -152,30 +152,36 @@ def test_further_tokens_count_by_their_weight(deep: FurtherCase) -> None:
     assert float(model.loss(*inputs)[0].asnumpy()) == pytest.approx(doubled, rel=LOSS)
 
 
-def hidden_state_first(patch: pytest.MonkeyPatch) -> None:
-    right = further.FurtherTokenLayer.join
-    patch.setattr(further.FurtherTokenLayer, "join", lambda self, hidden, embedded: right(self, embedded, hidden))
+def hidden_state_first(model: CausalLM, patch: pytest.MonkeyPatch) -> None:
+    right = further.FurtherTokenLayer.construct
+
+    def swapped(self: Any, x: Any, *rest: Any) -> Any:
+        return right(self, ops.concat(ops.split(x, x.shape[-1] // 2, -1)[::-1], -1), *rest)
+
+    patch.setattr(further.FurtherTokenLayer, "construct", swapped)
 
 
-def one_token_too_near(patch: pytest.MonkeyPatch) -> None:
+def one_token_too_near(model: CausalLM, patch: pytest.MonkeyPatch) -> None:
     right = further.ahead
     patch.setattr(further, "ahead", lambda tokens, steps, filler=-100: right(tokens, steps - 1, filler))
 
 
-def chain_without_norm(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(further.FurtherTokenLayer, "finish", lambda self, x: x)
+def head_without_norm(model: CausalLM, patch: pytest.MonkeyPatch) -> None:
+    for layer in list(model.body.layers)[-2:]:
+        layer.shared_head.norm = nn.Identity()
 
 
-FURTHER_FAULTS = [hidden_state_first, one_token_too_near, chain_without_norm]
+FURTHER_FAULTS = [hidden_state_first, one_token_too_near, head_without_norm]
 
 
 @pytest.mark.parametrize("plant", FURTHER_FAULTS, ids=lambda plant: plant.__name__)
 def test_wrong_further_tokens_are_seen(
-    case: Case, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
+    case: Case, monkeypatch: pytest.MonkeyPatch, plant: Callable[[CausalLM, pytest.MonkeyPatch], None]
 ) -> None:
-    plant(monkeypatch)
+    model = loaded(case)
     inputs = [ms.Tensor(a) for a in (case.input_ids, case.labels, case.attention_mask)]
-    assert float(loaded(case).loss(*inputs)[0].asnumpy()) != pytest.approx(case.loss, rel=FAULT * LOSS)
+    plant(model, monkeypatch)
+    assert float(model.loss(*inputs)[0].asnumpy()) != pytest.approx(case.loss, rel=FAULT * LOSS)
 
 
 # Faults a migration makes, planted one at a time; the comparison with transformers must see each of them.

@@ -27,7 +27,7 @@ class SharedHead(nn.Cell):
 
 
 class FurtherTokenLayer(DeepseekV3DecoderLayer):
-    """A decoder layer, and what is before and behind it."""
+    """A decoder layer, and what is before and behind it: all within one cell, which may be computed again as a whole."""
 
     def __init__(self, config: DeepseekV3Config, sharding: Sharding, layer: int) -> None:
         super().__init__(config, sharding, layer)
@@ -37,13 +37,21 @@ class FurtherTokenLayer(DeepseekV3DecoderLayer):
         self.eh_proj = sharding.replicated(2 * width, width, bias=False)
         self.shared_head = SharedHead(config, sharding)
 
-    def join(self, hidden_BSM: Tensor, embedded_BSM: Tensor) -> Tensor:
-        """What the decoder layer reads."""
-        return self.eh_proj(ops.concat((self.enorm(embedded_BSM), self.hnorm(hidden_BSM)), -1))
+    def construct(
+        self, x_BSN: Tensor, rotary: tuple[Tensor, Tensor], bias: Tensor, past: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """What the head reads, and the next further-token layer.
 
-    def finish(self, x_BSM: Tensor) -> Tensor:
-        """What the head reads, and the next further-token layer."""
-        return self.shared_head.norm(x_BSM)
+        Args:
+            x_BSN: embedded tokens and hidden states side by side, N twice the model's width.
+            rotary: see `DeepseekV3DecoderLayer`.
+            bias: see there.
+            past: see there.
+        """
+        embedded, hidden = ops.split(x_BSN, x_BSN.shape[-1] // 2, -1)
+        x_BSM = self.eh_proj(ops.concat((self.enorm(embedded), self.hnorm(hidden)), -1))
+        x_BSM, present = super().construct(x_BSM, rotary, bias, past)
+        return self.shared_head.norm(x_BSM), present
 
 
 def ahead(tokens_BS: Tensor, steps: int, filler: int = IGNORED) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mindspore import Parameter, Tensor
+from mindspore import Parameter, Tensor, ops
 
 from mappings.families import Family
 from ms_models.families.causal_lm import CausalLM
@@ -32,12 +32,12 @@ class DeepseekV3Model(Decoder):
         if self.embed_tokens is None and TABLE in place.held:
             self.embed_tokens = self.make_embedding(config, sharding)  # further-token layers embed on the last stage
         wanted = config.further_tokens if place.is_last and further.GROUP in place.optional else 0
-        self.further: tuple[tuple[int, int], ...] = ()
-        """For each further-token layer, its place among `layers` and its chunk."""
+        self.further: tuple[int, ...] = ()
+        """For each further-token layer, its chunk."""
         for number in range(config.num_hidden_layers, config.num_hidden_layers + wanted):
             # In a chunk of its own, so that `through` runs it alone.
             position = len(self.layers)
-            self.further += ((position, len(self.chunks)),)
+            self.further += (len(self.chunks),)
             self.chunks += ((position, position + 1),)
             self.window_of_layer += (0,)
             self.layers.append(further.FurtherTokenLayer(config, sharding, number))
@@ -66,7 +66,8 @@ class DeepseekV3ForCausalLM(CausalLM):
         own = super().parameters_of(chunk)
         if self.is_last and chunk == self.last_chunk:
             layers = list(self.body.layers)
-            own += [p for position, _ in self.body.further for p in layers[position].trainable_params()]
+            first = self.body.chunks[chunk][1]
+            own += [parameter for layer in layers[first:] for parameter in layer.trainable_params()]
         return own
 
     def total_loss(
@@ -92,13 +93,11 @@ class DeepseekV3ForCausalLM(CausalLM):
         """
         hidden = self.body.finish(x_BSM)
         total = 0.0
-        for steps, (position, chunk) in enumerate(self.body.further, 1):
-            layer = self.body.layers[position]
+        for steps, chunk in enumerate(self.body.further, 1):
             # Positions whose token lies past the end are the last ones and have no label: nothing sees what fills them.
             embedded = self.body.embed(further.ahead(input_ids, steps, 0))
-            joined = layer.join(hidden, embedded)
-            x_BSM = self.body.through(joined, chunk, input_ids.shape[1], attention_mask)[0]
-            hidden = layer.finish(x_BSM)
+            both = ops.concat((embedded, hidden), -1)
+            hidden = self.body.through(both, chunk, input_ids.shape[1], attention_mask)[0]
             targets = self.targets(further.ahead(labels, steps))
             losses = self.cross_entropy(self.head(hidden).reshape(-1, self.vocab_rows), targets.reshape(-1))
             total = total + losses.sum()
