@@ -54,7 +54,7 @@ class ConversionManifest:
             files = {name: FileRecord(**record) for name, record in body["files"].items()}
             manifest = cls(**{**body, "files": files})
         except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: malformed ({type(error).__name__}: {error})") from error
+            raise UserError(f"{path}: malformed ({error!r})") from error
         texts = (manifest.container, manifest.spelling)
         if not all(isinstance(t, str) for t in texts) or not isinstance(manifest.source, dict):
             raise UserError(f"{path}: malformed (container, spelling or source)")

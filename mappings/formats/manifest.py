@@ -108,7 +108,7 @@ class Manifest:
                 training=body["training"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{path}: malformed ({type(error).__name__}: {error})") from error
+            raise UserError(f"{path}: malformed ({error!r})") from error
         if problem := manifest._problem():
             raise UserError(f"{path}: malformed ({problem})")
         return manifest

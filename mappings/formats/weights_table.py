@@ -246,7 +246,7 @@ class WeightsTable:
                 tuple(Wrapper(**{**entry, "sources": tuple(entry["sources"])}) for entry in body["wrappers"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{path}: malformed ({type(error).__name__}: {error})") from error
+            raise UserError(f"{path}: malformed ({error!r})") from error
         return table
 
 

@@ -105,7 +105,7 @@ def test_sizes_that_contradict_each_other_are_named(tmp_path, container):
     write_model(tmp_path / "hf", {**body, "num_kv_heads": 2})
     convert(tmp_path / "hf", tmp_path / "sharded", layout=ParallelLayout())
     (tmp_path / container / "config.json").write_text(json.dumps({**body, "num_kv_heads": 3}))
-    with pytest.raises(UserError, match=r"config\.json: its sizes do not fit each other: .*query_key_value"):
+    with pytest.raises(UserError, match=r"config\.json: its sizes do not fit each other: .*\(16, 16\)"):
         convert(tmp_path / container, tmp_path / "out", layout=TP2)
 
 

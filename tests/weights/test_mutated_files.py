@@ -30,6 +30,8 @@ KINDS = {
     "ckpt": Destination("ckpt"),
 }
 JSON = {
+    "hf/config.json": "hf",
+    "sharded/config.json": "sharded",
     "hf/model.safetensors.index.json": "hf",
     "sharded/manifest.json": "sharded",
     "mindspore/param_name_map.json": "mindspore",
@@ -184,6 +186,9 @@ FIRST = ("source", "files", "model-00001-of-00002.safetensors")
         ("mindspore/conversion_manifest.json", ("source", "index", "metadata"), "x"),
         ("mindspore/conversion_manifest.json", ("source", "tied"), {"lm_head.weight": []}),
         ("sharded/manifest.json", ("source", "spelling"), {}),
+        ("sharded/manifest.json", ("files", "config.json"), {"a\nb": 1}),
+        ("mindspore/conversion_manifest.json", ("files", "config.json"), {"a\nb": 1}),
+        ("mindspore/conversion_manifest.json", ("a\nb",), 1),
         ("sharded/manifest.json", ("weights", "1"), [[]]),
         ("sharded/manifest.json", ("source", "left_out"), [{}]),
     ],

@@ -6,14 +6,12 @@ Ranks that hold the same share the file of the first of them. State is named lik
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mappings.arrangement import Arrangement
 from mappings.errors import UserError
 from mappings.families import family_for_config, load_family
-from mappings.families.atoms import Spelled
 from mappings.families.family import HF
 from mappings.formats.hf_directory import read_config
 from mappings.formats.manifest import NAME as MANIFEST
@@ -23,7 +21,7 @@ from mappings.layout import ParallelLayout
 from mappings.rank_cuts import RankCuts
 from migrate.weights.containers.account import Account
 from migrate.weights.containers.content import Content, aligned
-from migrate.weights.containers.expected import Expected, check_count, whole
+from migrate.weights.containers.expected import Expected, check_count
 from migrate.weights.containers.states import STATES, TORCH
 from migrate.weights.tensors import Checkpoint, TargetFile
 
@@ -45,18 +43,17 @@ def read(directory: Path) -> Checkpoint:
     layout = manifest.layout
     check_count(family, config)
     cuts = RankCuts(family, config, layout)
-    whole(family, config, HF)  # sizes that contradict each other are named
     account = Account(directory, family, config)
     for owner in weight_owners(layout):
         file = manifest.weights[owner]
-        account.file(file, read_header(directory / file)[0], _expected(cuts.tensors(owner)), {}, holder=file)
+        account.file(file, read_header(directory / file)[0], _expected(cuts, owner), {}, holder=file)
     optimizer = [optimizer_file(owner) for owner in state_owners(layout)]
     if lacking := [file for file in optimizer if file not in manifest.files]:
         if len(lacking) < len(optimizer):
             raise UserError(f"{directory}: {MANIFEST} lists optimizer state, but not {', '.join(lacking[:5])}")
         optimizer = []
     for owner, file in zip(state_owners(layout), optimizer, strict=False):
-        expected = _expected(cuts.tensors(owner, states=True))
+        expected = _expected(cuts, owner, states=True)
         account.file(file, read_header(directory / file)[0], {}, dict.fromkeys(STATES, expected), holder=file)
     return account.close(NAME, {"spelling": HF, "manifest": manifest, "record": manifest.source})
 
@@ -122,5 +119,9 @@ def state_owners(layout: ParallelLayout) -> list[int]:
     return sorted({layout.state_owner(rank) for rank in range(layout.world_size)})
 
 
-def _expected(tensors: Iterable[tuple[Spelled, Arrangement]]) -> dict[str, Expected]:
+def _expected(cuts: RankCuts, rank: int, states: bool = False) -> dict[str, Expected]:
+    try:
+        tensors = cuts.tensors(rank, states)
+    except ValueError as error:
+        raise UserError(f"config.json: its sizes do not fit each other: {error}") from error
     return {spelled.name: Expected(spelled, arrangement) for spelled, arrangement in tensors}
