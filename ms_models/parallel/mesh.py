@@ -126,8 +126,14 @@ class Mesh:
             return None
         if len(ranks) == self.layout.world_size:
             return GlobalComm.WORLD_COMM_GROUP
-        # Groups along given axes partition the world, so the first member tells them apart within a layout.
-        return f"{self._prefix()}_{''.join(axis for axis in GROUPS if axis in axes)}_{ranks[0]}"
+        # Groups along given axes partition the world, so the first member tells them apart within a layout. An axis
+        # of one rank changes nothing, so that a group has one name however it is asked for.
+        named = "".join(axis for axis in GROUPS if axis in axes and self._size(axis) > 1)
+        return f"{self._prefix()}_{named}_{ranks[0]}"
+
+    def _size(self, axis: str) -> int:
+        sizes = {"ep": self.layout.ep, "edp": self.layout.dp // self.layout.ep}
+        return sizes.get(axis) or int(getattr(self.layout, axis))
 
     def _create_groups(self) -> None:
         # Eagerly and in one order on every rank: creation is collective among the members.

@@ -38,6 +38,9 @@ class Together:
     """Further ranks whose gradients belong to the same sum."""
     ends: Group | None
     """The other end of the pipeline, for a table that is read at the first stage and written with at the last."""
+    is_first_copy: bool
+    """Whether no tensor-parallel rank before this one holds the same. It is told apart on every rank, whether that
+    counts or not: the ranks of a collective must have the same buckets."""
     is_counted: bool
     """Whether what this rank keeps is counted here in sums over the model, rather than on another rank."""
     label: Hashable
@@ -182,11 +185,13 @@ def _together(held: Held, shape: tuple[int, ...], mesh: Mesh, label: Hashable) -
     is_cut = layout.zero > 0 and bool(shape)
     alone = Group(None, (mesh.rank,), 0)
     # The first of the ranks that keep the same counts it: replicas that divide it keep something else each.
-    is_first = here["tp"] == held.copies[0] and not here["cp"] and not (held.is_at_both_ends and here["pp"])
+    is_first_copy = here["tp"] == held.copies[0]
+    is_first = is_first_copy and not here["cp"] and not (held.is_at_both_ends and here["pp"])
     return Together(
         replicas if is_cut else alone,
         mesh.group("cp") if is_cut else mesh.group(axis, "cp"),
         mesh.ends() if held.is_at_both_ends else None,
+        is_first_copy,
         is_first and (is_cut or replicas.index == 0),
         label,
     )

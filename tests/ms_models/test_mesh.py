@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,23 @@ def test_groups_partition_the_world_and_agree_between_members(layout: ParallelLa
                 assert all(groups[other].ranks == group.ranks for other in group.ranks)
                 assert all(groups[other].name == group.name for other in group.ranks)
                 assert (group.name is None) == (group.size == 1)
+
+
+def test_an_axis_of_one_rank_changes_no_group() -> None:
+    mesh = Mesh(ParallelLayout(tp=2, dp=4, ep=2), 3)
+    assert mesh.group("dp", "cp") == mesh.group("dp") and mesh.group("edp", "cp") == mesh.group("edp")
+    assert mesh.group("dp").ranks == (1, 3, 5, 7)
+    assert mesh.group("ep").ranks == (1, 3) and mesh.group("edp").ranks == (3, 7)
+    assert len({mesh.group(axes).name for axes in ("tp", "dp", "ep", "edp")}) == 4
+
+
+def test_pairs_of_stages_and_blocks_of_ranks() -> None:
+    layout = ParallelLayout(tp=4, pp=3)
+    meshes = [Mesh(layout, rank) for rank in range(layout.world_size)]
+    assert [meshes[1].block("tp", size).ranks for size in (1, 2, 4)] == [(1,), (0, 1), (0, 1, 2, 3)]
+    assert meshes[6].pair(0) == replace(meshes[2].pair(0), index=1) and meshes[6].pair(0).ranks == (2, 6)
+    assert meshes[10].ends().ranks == meshes[2].ends().ranks == (2, 10)
+    assert len({meshes[6].pair(0).name, meshes[6].pair(1).name, meshes[10].ends().name}) == 3
 
 
 def test_a_name_means_the_same_ranks_in_every_layout() -> None:
