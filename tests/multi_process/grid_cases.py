@@ -77,4 +77,12 @@ FAMILIES = [
     for name, settings in {"tp2": {"tp": 2}, "dp2": {"dp": 2}, "ep2": {"dp": 2, "ep": 2}}.items()
     if name != "ep2" or has_experts(model)
 ]
+# Rotary positions that depend on the length of the whole sequence, or on the kind of layer, which a stage has few of.
+FAMILIES += [
+    _case("phi3 cp2 ring", cp=2, model="phi3"),
+    _case("phi3 cp2 ulysses", cp=2, model="phi3", options=ULYSSES),
+    _case("gemma3_text cp2 ring", cp=2, model="gemma3_text"),
+    _case("gemma3_text pp2", pp=2, accumulation=2, model="gemma3_text"),
+    _case("glm4 tp2 sequence parallel", tp=2, model="glm4", options=SEQUENCE),
+]
 LAUNCHES = {"pair": (2, PAIR), "quad": (4, QUAD), "eight": (8, EIGHT), "families": (2, FAMILIES)}
