@@ -35,7 +35,8 @@ class Entry:
         arrangement = Arrangement.of(atom, self.shape)
         if self.strides is not None:
             arrangement = viewed(arrangement, self.strides)
-        return SourceTensor(Stored(self.path.name, self.name, self.dtype, arrangement), self.path, self.offset)
+        stored = Stored(self.path.name, self.name, self.dtype, arrangement)
+        return SourceTensor(stored, self.path, self.offset, is_view=self.strides is not None)
 
 
 def read_state_dict(source: Path, key: str | None = None) -> dict[str, Entry]:
