@@ -35,7 +35,7 @@ from ms_models.parallel.mesh import Mesh
 
 BATCH, LENGTH = 4, 11
 # A data-parallel rank compiles the graph of one process, which the tests of the families do; so not for each of them.
-COMPILED_DP = ("llama", "qwen2")
+COMPILED_DP = ("llama",)
 
 
 def compiled(jit: bool, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,15 +1,13 @@
-"""Two and four ranks against one process: models by logits, loss and every gradient."""
+"""Two and four ranks against one process: logits, generation, compiled steps. `test_grid.py` has every layout."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from grid_models import SIZES, write_model
 from harness import Launch, launch
-from safetensors.numpy import save_file
 
 from mappings.families import family_for_config
 
@@ -19,20 +17,8 @@ WORKER = Path(__file__).with_name("models_worker.py")
 RANKS = 2
 # Splitting a sum over ranks changes the order of fp32 additions, nothing else; measured here at most 1.6e-6.
 TOLERANCE = 1e-5
-COMPILED_DP = ("llama", "qwen2")  # as in the worker
+COMPILED_DP = ("llama",)  # as in the worker
 FAULT = 100  # a planted fault must exceed the tolerance this many times
-SIZES = {
-    "hidden_size": 40,
-    "intermediate_size": 62,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 6,
-    "vocab_size": 53,  # odd: one padding row on the last rank
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": 64,
-}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -43,9 +29,6 @@ LLAMA3 = {
 }
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", "attention_bias": True, "mlp_bias": True, "rope_parameters": LLAMA3},
-    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "rope_theta": 1e6, "pad_token_id": 3},
-    "qwen3": {"model_type": "qwen3", "attention_bias": True},
-    "mistral": {"model_type": "mistral", "sliding_window": 4},
     "gemma2": {
         "model_type": "gemma2",
         "sliding_window": 4,
@@ -53,18 +36,6 @@ MODELS: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 9.0,
     },
 }
-
-
-def write_model(directory: Path, config: dict[str, Any]) -> None:
-    """A Hugging Face directory with random weights, none of them at an initial value."""
-    directory.mkdir(parents=True)
-    (directory / "config.json").write_text(json.dumps(config))
-    rng = np.random.default_rng(0)
-    weights = {}
-    for parameter in family_for_config(config).parameters(config):
-        values = rng.standard_normal(parameter.shape) * 0.15 + (1 if "norm" in parameter.name else 0)
-        weights[parameter.name] = values.astype(np.float32)
-    save_file(weights, directory / "model.safetensors", {"format": "pt"})
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +120,7 @@ def test_planted_faults_are_seen(run: Launch, rank: int) -> None:
         assert faults[name]["loss"] < TOLERANCE, f"{name}: only gradients are wrong, a loss would not show it"
 
 
+@pytest.mark.grid
 def test_four_ranks_in_sub_groups_equal_one_process(models: Path, tmp_path: Path) -> None:
     result = launch(WORKER, 4, tmp_path, "grid", str(models))
     result.check(4)
