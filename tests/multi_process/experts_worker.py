@@ -91,6 +91,14 @@ def sequence_parallel(group: Group) -> Layout:
     return Layout(group, one, enter, leave, SharedLinear(HIDDEN, EXPERTS, group), 1)
 
 
+# In which modes each is computed, True: compiled. Sequence parallelism compiles what tensor parallelism does, and more.
+LAYOUTS: dict[str, tuple[Callable[[Group], Layout], tuple[bool, ...]]] = {
+    "ep": (expert_parallel, (False, True)),
+    "tp": (tensor_parallel, (False,)),
+    "tp with sequence parallel": (sequence_parallel, (False, True)),
+}
+
+
 def own(whole: np.ndarray, group: Group, axis: int) -> np.ndarray:
     return np.split(whole, group.size, axis)[group.index]
 
@@ -210,11 +218,10 @@ def work() -> dict[str, Any]:
     ms.runtime.launch_blocking()
     group = Mesh.from_environment(ParallelLayout(dp=2)).group("dp")
     reference = compute(alone(), jit=False)
-    layouts = {"ep": expert_parallel, "tp": tensor_parallel, "tp with sequence parallel": sequence_parallel}
     cases = {
         f"{name} {'jit' if jit else 'pynative'}": compare(layout(group), reference, jit=jit)
-        for name, layout in layouts.items()
-        for jit in (False, True)
+        for name, (layout, modes) in LAYOUTS.items()
+        for jit in modes
     }
     return {"tokens per expert": tokens_per_expert(), "cases": cases, "faults": faults(group, reference)}
 
