@@ -123,5 +123,5 @@ def check_trainable(family: Family, config: Mapping[str, Any], layout: ParallelL
         UserError: names the axis, the sizes that clash and a size that would fit.
     """
     _ = Holdings(family, config, layout, 0, spelling).tensors
-    if layout.zero:
-        raise UserError(f"layout: zero={layout.zero}: the runner does not train with it yet")
+    if layout.zero == 3 and layout.pp > 1:
+        raise UserError(f"layout: zero=3 with pp={layout.pp}: stages do not gather their parameters; take zero=2")

@@ -167,7 +167,7 @@ class OptimizerSharding:
     def whole(self, kept: Sequence[Tensor]) -> dict[str, np.ndarray[Any, Any]]:
         """By parameter name what the ranks keep of each bucket, put together. All that divide it must call this."""
         return {
-            name: piece.asnumpy()
+            name: piece.asnumpy().copy()
             for bucket, one in zip(self.buckets, kept, strict=True)
             for name, piece in zip(bucket.names, bucket.split(bucket.gather(one)), strict=True)
         }

@@ -37,7 +37,7 @@ def test_padded_spans_join_to_the_padded_whole(size, tp, multiple):
         (ParallelLayout(tp=3), "4 heads of .*q_proj.*tp=2 would"),
         (ParallelLayout(pp=4), "4 x vpp=1 stages, but the model has 3 layers; pp=3 with vpp=1 would fit"),
         (ParallelLayout(pp=2, vpp=2), "2 x vpp=2 stages, but the model has 3 layers; vpp=1 would fit"),
-        (ParallelLayout(dp=2, zero=3), "zero=3"),
+        (ParallelLayout(dp=2, pp=2, zero=3), "zero=3 with pp=2"),
         (ParallelLayout(dp=2, ep=2), "qwen2 family has no experts"),
     ],
 )

@@ -15,6 +15,7 @@ def plant(fault: str) -> None:
     from ms_models.train import step
 
     if fault == "no reduction over dp":
+        optimizer_sharding.Bucket.scatter = lambda self, flat: flat[self.index]  # type: ignore[method-assign]
         optimizer_sharding.Bucket.finish = lambda self, kept: kept  # type: ignore[method-assign]
     elif fault == "average of rank averages":
         true_counts = step.Trainer._sum_counts

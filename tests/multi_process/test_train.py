@@ -41,7 +41,7 @@ UPDATE_TOLERANCE = 3e-4
 FAULT = 100  # a planted fault must exceed the tolerance this many times
 LAYOUTS: dict[str, dict[str, dict[str, Any]]] = {
     "one": {"layout": {}, "train": {"accumulation": 4}},
-    "dp2": {"layout": {"dp": 2}, "train": {"accumulation": 2}},
+    "dp2": {"layout": {"dp": 2, "zero": 1}, "train": {"accumulation": 2}},
     "tp2": {"layout": {"tp": 2}, "train": {"accumulation": 4}},
 }
 TIMED = {"tokens_per_s", "step_time_s", "data_wait"}
