@@ -13,7 +13,7 @@ from mappings.errors import UserError
 from ms_models.families.decoder import Decoder
 from ms_models.families.pretrained import Pretrained
 from ms_models.families.recomputing import recompute
-from ms_models.parallel.collectives import GatherFromGroup
+from ms_models.parallel.collectives import GatherFromGroup, all_reduce
 from ms_models.parallel.place import Place
 from ms_models.parallel.vocabulary import IGNORED, VocabParallelCrossEntropy
 
@@ -44,6 +44,7 @@ class CausalLM(Pretrained):
         tied = config.tie_word_embeddings
         self.lm_head: Any = None if tied or not place.is_last else sharding.lm_head(config.hidden_size)
         group = place.mesh.group("tp")
+        self.experts_group = place.mesh.group("ep")
         self.vocab_rows = place.vocab_rows
         self.gather_vocab = GatherFromGroup(group, 2)
         self.cross_entropy = VocabParallelCrossEntropy(config.vocab_size, place.vocab_rows, group)
@@ -153,6 +154,8 @@ class CausalLM(Pretrained):
         Returns:
             `[B, S + new]`, prompt included, in the dtype of the prompt.
 
+        Ranks that hold experts together call it together, with prompts of one shape.
+
         Raises:
             UserError: a token outside the vocabulary, a row padded on the right, or no token wanted.
         """
@@ -174,9 +177,15 @@ class CausalLM(Pretrained):
             fresh, positions = chosen[:, None], positions[:, -1:] + 1
             tokens = np.concatenate((tokens, fresh), 1)
             mask = np.concatenate((mask, np.ones_like(fresh)), 1)
-            if not running.any():
+            if not self._is_any(running):
                 break
         return Tensor(tokens)
+
+    def _is_any(self, running: np.ndarray) -> bool:
+        """Whether a row is still to be continued, of those of all ranks that hold the experts together."""
+        if self.experts_group.size == 1:
+            return bool(running.any())
+        return bool(all_reduce(Tensor([float(running.any())], ms.float32), self.experts_group).asnumpy()[0] > 0)
 
     def _check_prompt(self, tokens: np.ndarray, mask: np.ndarray, max_new_tokens: int) -> None:
         if max_new_tokens < 1:
