@@ -69,7 +69,7 @@ class Pretrained(nn.Cell):
         if self.origin is None:
             raise UserError(f"{directory}: this model was not loaded from a directory, so its format is unknown")
         layout = self.mesh.layout
-        if layout.world_size > layout.dp * layout.cp or layout.ep > 1:
+        if layout.world_size > layout.dp * layout.cp or layout.ep > 1 or layout.zero == 3:
             raise UserError(
                 f"{directory}: each rank of {layout} holds a piece only; "
                 "save a sharded checkpoint and run `msmigrate weights export` on it"

@@ -63,7 +63,7 @@ class Trainer:
         self.gradients = GradientBuffers(self.sharding)
         self.divided: ParameterSharding | None = None
         if mesh.layout.zero == 3:
-            assert not jit, "parameters change their size, which a compiled graph does not see"
+            assert not jit and mesh.layout.pp == 1, "parameters change their size, which compiled graphs do not see"
             self.divided = ParameterSharding(model.body.layers, self.sharding, self.gradients.adder)
         self.optimizer = AdamW(self.sharding, config, compiled, None if self.divided is None else self.divided.kept)
         self._passes: Backward | Pipeline

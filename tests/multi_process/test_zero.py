@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(400)]
 
 WORKER = Path(__file__).with_name("zero_worker.py")
 RANKS = 2
-# Splitting a sum over ranks changes the order of fp32 additions, nothing else.
+# Splitting a sum over ranks changes the order of fp32 additions, nothing else. Measured: moments 1.2e-6 (they hold
+# squares), gradients 5.2e-7, weights 3e-8, loss and norm 1.1e-7.
 TOLERANCE = 3e-6
 FAULT = 100  # a planted fault must exceed the tolerance this many times
 # Rows that two ranks do not divide wherever the arithmetic of attention allows it.
