@@ -20,7 +20,7 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 test-grid: $(READY)
-	$(BIN)/python -m pytest -s tests/multi_process/test_grid.py
+	$(BIN)/python -m pytest -s -m grid
 
 test-mappings: $(READY)
 	$(BIN)/python tests/mappings/factory.py

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from harness import Launch
 
-pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.multi_process, pytest.mark.grid, pytest.mark.timeout(400)]
 
 RANKS = 4
 # Sums over keys are added in another order; nothing else differs.

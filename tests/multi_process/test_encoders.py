@@ -15,7 +15,7 @@ from test_models import FAULT, TOLERANCE, show
 from mappings.families import family_for_config
 
 # half a minute of two cores, which CI's budget does not have
-pytestmark = [pytest.mark.slow, pytest.mark.multi_process, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.multi_process, pytest.mark.grid, pytest.mark.timeout(400)]
 
 WORKER = Path(__file__).with_name("encoders_worker.py")
 RANKS = 2

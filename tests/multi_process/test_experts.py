@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from harness import Launch, launch
 
-pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.multi_process, pytest.mark.grid, pytest.mark.timeout(400)]
 
 WORKER = Path(__file__).with_name("experts_worker.py")
 RANKS = 2

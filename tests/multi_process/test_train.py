@@ -192,9 +192,10 @@ def test_one_process_stopped_and_resumed_is_the_uninterrupted_run(place: Place, 
 @pytest.mark.parametrize(
     ("fault", "layout", "seen_in"),
     [
-        ("no reduction over dp", "dp2", "grad_norm"),
+        # The first and the last are seen in `test_grid.py` as well.
+        pytest.param("no reduction over dp", "dp2", "grad_norm", marks=pytest.mark.grid),
         ("average of rank averages", "dp2", "grad_norm"),
-        ("replicated weights counted on every rank", "tp2", "grad_norm"),
+        pytest.param("replicated weights counted on every rank", "tp2", "grad_norm", marks=pytest.mark.grid),
     ],
 )
 def test_planted_faults_are_detected(

@@ -15,7 +15,7 @@ from mappings.layout import ParallelLayout
 from migrate.weights.command import reshard
 from tests.ms_models.train.run_helpers import read_tensors
 
-pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.multi_process, pytest.mark.grid, pytest.mark.timeout(400)]
 
 WORKER = Path(__file__).with_name("zero_worker.py")
 RANKS = 2
