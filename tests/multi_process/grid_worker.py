@@ -64,7 +64,7 @@ def two_steps(trainer: Trainer, batches: list[dict[str, np.ndarray]]) -> dict[st
     with planted(trainer.gradients, "reduce", kept):
         first = trainer.step(batches, LR)
     gradients = trainer.sharding.whole(reduced[0])
-    weights = {parameter.name: parameter.asnumpy() for parameter in trainer.model.trainable_params()}
+    weights = {parameter.name: parameter.asnumpy().copy() for parameter in trainer.model.trainable_params()}
     second = trainer.step(batches, LR)
     return {
         "loss": first.loss,

@@ -16,8 +16,8 @@ from harness import Launch, launch
 pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(1500)]
 
 WORKER = Path(__file__).with_name("grid_worker.py")
-# Self-noise: the order of fp32 additions alone. One process that adds up four micro-batches in place of one batch is
-# off by 1.7e-6 in the worst gradient (biases of keys, nearly zero), 6e-8 in weights; cutting over ranks by 4.5e-6, 2e-7.
+# Self-noise is the order of fp32 additions alone: four micro-batches in place of one batch change the worst gradient
+# (biases of keys, which are nearly zero) by 1.7e-6 and weights by 6e-8, cutting over ranks by 4.5e-6 and 2e-7.
 TOLERANCES = {"loss": 1e-6, "second": 1e-6, "norm": 1e-6, "gradients": 2e-5, "weights": 1e-6}
 FAULT = 100  # a planted fault must exceed a tolerance this many times
 # What each planted fault must show in; the other figures may well be right.

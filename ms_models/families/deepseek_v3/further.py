@@ -27,7 +27,7 @@ class SharedHead(nn.Cell):
 
 
 class FurtherTokenLayer(DeepseekV3DecoderLayer):
-    """A decoder layer, and what is before and behind it: all within one cell, which may be computed again as a whole."""
+    """A decoder layer, and what is before and behind it: all within one cell, which may be computed again whole."""
 
     def __init__(self, config: DeepseekV3Config, sharding: Sharding, layer: int) -> None:
         super().__init__(config, sharding, layer)
