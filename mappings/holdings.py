@@ -91,7 +91,8 @@ class Holdings:
             self._check_copies(spelled, copies)
             is_expert = first.expert is not None
             replica = here["dp"] // self.layout.ep if is_expert else here["dp"]
-            is_at_both_ends = self.layout.pp > 1 and spelled.name in tied
+            # A head that further-token layers share is on the last stage only.
+            is_at_both_ends = self.layout.pp > 1 and spelled.name in tied and first.stage != "last"
             result[spelled.name] = Held(
                 spelled.name,
                 arrangement,

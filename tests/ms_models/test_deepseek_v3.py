@@ -21,6 +21,8 @@ from tiny_models import Case, gradient_errors, load, logits_error, relative, run
 import ms_models
 from mappings.errors import UserError
 from mappings.families import family_for_config
+from mappings.holdings import Holdings
+from mappings.layout import ParallelLayout
 from ms_models.families.causal_lm import CausalLM
 from ms_models.families.deepseek_v3 import DeepseekV3ForCausalLM, further, router
 from ms_models.families.deepseek_v3.router import DeepseekV3Router
@@ -348,3 +350,12 @@ def test_published_rope_settings_are_read() -> None:
     found = DeepseekV3ForCausalLM.read_config(raw, family_for_config(raw))
     assert found.rope is not None and found.rope.kind == "yarn" and found.rope.scaling.attention_factor == 1.0
     assert found.attention.scale == pytest.approx((5 + 6) ** -0.5 * (0.1 * np.log(40) + 1) ** 2)
+
+
+def test_further_tokens_are_embedded_on_the_last_pipeline_stage_and_share_its_head() -> None:
+    raw = config(num_hidden_layers=3)
+    layout, family = ParallelLayout(pp=2), family_for_config(raw)
+    for rank, has_head in ((0, False), (1, True)):
+        held = Holdings(family, raw, layout, rank, "hf_fused", frozenset({further.GROUP})).tensors
+        assert [name for name, one in held.items() if one.is_at_both_ends] == ["model.embed_tokens.weight"]
+        assert ("lm_head.weight" in held) == ("model.layers.3.eh_proj.weight" in held) == has_head
