@@ -14,7 +14,6 @@ from test_models import FAULT, TOLERANCE, show
 
 from mappings.families import family_for_config
 
-# half a minute of two cores, which CI's budget does not have
 pytestmark = [pytest.mark.multi_process, pytest.mark.grid, pytest.mark.timeout(400)]
 
 WORKER = Path(__file__).with_name("encoders_worker.py")
@@ -33,6 +32,7 @@ SIZES = {
 MODELS: dict[str, dict[str, Any]] = {
     "bert": {"model_type": "bert", "architectures": ["BertForPreTraining"], "type_vocab_size": 2},
     "roberta": {"model_type": "roberta", "pad_token_id": 1, "type_vocab_size": 1, "tie_word_embeddings": False},
+    "xlm_roberta": {"model_type": "xlm-roberta", "pad_token_id": 1, "type_vocab_size": 1},
 }
 CASES = {"tp", "tp with dropout", "tp with dropout, sequence parallel", "dp with dropout"}
 
