@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from mappings.errors import UserError
 from migrate.code.project import Project
 
-_ABSOLUTE = re.compile(r"^from (?:ms_models\.(?:compat|parallel)|mappings)(?:\.(\w+))?(?= import )", re.MULTILINE)
+_ABSOLUTE = re.compile(r"^from (?:ms_models\.(?:compat|parallel)|mappings)\b\.?([\w.]*)(?= import )", re.MULTILINE)
 MARKER = "MIGRATION.md"
 PACKAGE = "ms_compat"
 
@@ -80,23 +80,28 @@ def write_tree(
 
 def vendor(directory: Path, names: Iterable[str]) -> None:
     """Copy helper modules, and those that they import, into a package directory."""
-    directory.mkdir(parents=True, exist_ok=True)
     for name in sorted({"__init__", *with_dependencies(names)}):
-        (directory / f"{name}.py").write_text(helper_text(name), encoding="utf-8")
+        target = directory / _helper_file(name)[1]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(helper_text(name), encoding="utf-8")
 
 
 def with_dependencies(names: Iterable[str]) -> set[str]:
-    """Helper modules together with the siblings that they import."""
+    """Helper modules together with those that they import, by dotted names within the package."""
     found, pending = set[str](), list(names)
     while pending:
         name = pending.pop()
         if name in found:
             continue
         found.add(name)
+        package = _package(name)
         for node in ast.walk(ast.parse(helper_text(name))):
-            if isinstance(node, ast.ImportFrom) and node.level == 1:
-                siblings = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
-                pending += siblings
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = package[: len(package) - node.level + 1]
+                modules = [node.module] if node.module else [alias.name for alias in node.names]
+                for module in modules:
+                    parts = [*base, *module.split(".")]
+                    pending += [".".join(parts[:end]) for end in range(1, len(parts) + 1)]  # packages above it, too
     return found
 
 
@@ -106,8 +111,22 @@ def helper_text(name: str) -> str:
     Most helpers are files of `ms_models/compat`. Cut layers (`--shard`) come from `ms_models/parallel` with the layout
     of `mappings`; their imports are made relative, so that the output needs neither.
     """
-    path = next(path for folder in _helper_folders() if (path := folder / f"{name}.py").is_file())
-    return _ABSOLUTE.sub(r"from .\1", path.read_text(encoding="utf-8"))
+    up = "." * (1 + len(_package(name)))
+    return _ABSOLUTE.sub(rf"from {up}\1", _helper_file(name)[0].read_text(encoding="utf-8"))
+
+
+def _package(name: str) -> list[str]:
+    """The package, within that of all helpers, that relative imports of a helper start from."""
+    parts = name.split(".")
+    return parts if _helper_file(name)[1].name == "__init__.py" and name != "__init__" else parts[:-1]
+
+
+def _helper_file(name: str) -> tuple[Path, Path]:
+    """Where the source of a helper is, and where it stands in the output; a package is its `__init__.py`."""
+    places = (Path(*name.split(".")).with_suffix(".py"), Path(*name.split("."), "__init__.py"))
+    return next(
+        (folder / place, place) for folder in _helper_folders() for place in places if (folder / place).is_file()
+    )
 
 
 @functools.cache
