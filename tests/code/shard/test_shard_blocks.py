@@ -353,8 +353,10 @@ def test_the_output_stands_alone(tmp_path: Path) -> None:
     for name, text in files.items():
         imported = re.findall(r"^\s*(?:from|import) ([\w.]+)", text, re.MULTILINE)
         assert not [m for m in imported if m.split(".")[0] in ("ms_models", "mappings", "migrate", "torch")], name
-        for sibling in re.findall(r"^from \.(\w+) import", text, re.MULTILINE):
-            assert f"{sibling}.py" in files, (name, sibling)
+        for dots, module in re.findall(r"^from (\.+)([\w.]+) import", text, re.MULTILINE):
+            above = [*Path(name).parent.parts][: len(Path(name).parent.parts) - len(dots) + 1]
+            path = "/".join([*above, *module.split(".")])
+            assert f"{path}.py" in files or f"{path}/__init__.py" in files, (name, dots + module)
 
 
 DATA_PARALLEL = """
