@@ -16,6 +16,7 @@ from ms_models.families.decoder import Decoder
 from ms_models.families.deepseek_v3 import further
 from ms_models.families.deepseek_v3.config import DeepseekV3Config
 from ms_models.families.deepseek_v3.layers import DeepseekV3DecoderLayer
+from ms_models.families.deepseek_v3.sharding import DeepseekV3Sharding
 from ms_models.families.sharding import Sharding
 
 TABLE = "model.embed_tokens.weight"
@@ -53,6 +54,7 @@ class DeepseekV3ForCausalLM(CausalLM):
     """
 
     spelling = "hf_fused"
+    sharding = DeepseekV3Sharding
     model_class = DeepseekV3Model
     further_weight: float = 0.1
 
