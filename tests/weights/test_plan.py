@@ -10,7 +10,7 @@ import pytest
 from random_layouts import make_case
 
 from mappings.arrangement import Arrangement, concat, stack
-from migrate.weights.engine import forms
+from migrate.weights.engine import compare, forms
 from migrate.weights.engine.compare import differences
 from migrate.weights.engine.execute import execute
 from migrate.weights.engine.plan import PlanError, plan
@@ -178,3 +178,23 @@ def test_empty_checkpoint(tmp_path):
     assert made.kinds == {} and made.lossy == () and made.bytes_minimum == made.bytes_padding == 0
     done = execute(made, tmp_path, memory_budget=1 << 20, threads=1, advance=lambda amount: None)
     assert set(done.files) == {"t"} and (tmp_path / "t").stat().st_size == done.files["t"].bytes
+
+
+def test_a_link_to_the_same_file_is_not_read_again(tmp_path, monkeypatch):
+    single = source(A, atoms=("a",), directory=tmp_path)
+    other = replace(single.tensors[0], path=tmp_path / "other", stored=replace(single.tensors[0].stored, file="other"))
+    made = plan(replace(single, tensors=(single.tensors[0], other)), target(A))
+    read, right = [], compare.read_into
+
+    def counted(fd, buffer, offset):
+        read.append(len(buffer))
+        right(fd, buffer, offset)
+
+    monkeypatch.setattr(compare, "read_into", counted)
+    values = np.arange(24, dtype="<u2").tobytes()
+    for name in ("s", "other"):
+        (tmp_path / name).write_bytes(values)
+    assert differences(made, memory_budget=1 << 20, advance=lambda amount: None) == [] and sum(read) == 2 * 48
+    (tmp_path / "other").unlink()
+    (tmp_path / "other").hardlink_to(tmp_path / "s")
+    assert differences(made, memory_budget=1 << 20, advance=lambda amount: None) == [] and sum(read) == 2 * 48

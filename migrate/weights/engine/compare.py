@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Difference:
 
 
 def differences(plan: Plan, *, memory_budget: int, advance: Callable[[int], None]) -> list[Difference]:
-    """Compares everything that is stored more than once, and reads all of it.
+    """Compares everything that is stored more than once, and reads all of it but what is the same file twice.
 
     Args:
         plan: which says what has to be equal.
@@ -47,11 +48,12 @@ def differences(plan: Plan, *, memory_budget: int, advance: Callable[[int], None
     """
     files = Files()
     first: dict[tuple[int, int], int | None] = {}
+    comparison = _Comparison(plan, files, memory_budget)
     try:
         for item in items(plan.comparisons, 0, len(plan.comparisons)):
             key = (item.source.tensor, item.target.tensor)
             try:
-                at = _Comparison(plan, files, memory_budget).first(item)
+                at = comparison.first(item)
             except OSError as error:
                 name = plan.sources[item.target.tensor].stored.name
                 raise UserError(f"tensor {name!r}: cannot be read: {error.strerror or error}") from error
@@ -66,6 +68,7 @@ def differences(plan: Plan, *, memory_budget: int, advance: Callable[[int], None
 class _Comparison:
     def __init__(self, plan: Plan, files: Files, budget: int) -> None:
         self.plan, self.files, self.budget = plan, files, budget
+        self._identity = cache(_identity)
 
     def first(self, item: Item) -> int | None:
         """First byte of the second source that differs; -1 where none does, None where the dtypes do."""
@@ -73,6 +76,8 @@ class _Comparison:
         if kept.stored.dtype != copy.stored.dtype:
             return None
         size = int(self.plan.read_sizes[item.target.tensor])
+        if self._is_same_place(kept, copy, item, size):
+            return -1
         found: int = -1
         decoded = kept.decoder is not None or copy.decoder is not None
         for tile in tiles(
@@ -82,6 +87,13 @@ class _Comparison:
                 for at in self._unequal(part, size):
                     found = at if found < 0 else min(found, at)
         return found
+
+    def _is_same_place(self, kept: SourceTensor, copy: SourceTensor, item: Item, size: int) -> bool:
+        """Whether both are the very same bytes: files of replicas may be links to one file."""
+        if kept.decoder is not None or copy.decoder is not None or item.source.steps != item.target.steps:
+            return False
+        places = {source.offset + side.at * size for source, side in ((kept, item.source), (copy, item.target))}
+        return len(places) == 1 and self._identity(kept.path) == self._identity(copy.path)
 
     def _unequal(self, item: Item, size: int) -> Iterator[int]:
         left, right = (self._elements(side, size) for side in (item.source, item.target))
@@ -127,3 +139,8 @@ class _Comparison:
             each = int(self.plan.read_sizes[span.tensor]) if decoder is None else decoder.row_bytes // row + 1
             total += 2 * span.size * each
         return total
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
