@@ -73,7 +73,7 @@ def check(case: Case, jit: bool) -> None:
     assert max(errors.values()) < GRADIENT, errors
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["pynative", "jit"])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["pynative", "jit"])
 def test_equals_transformers(case: Case, jit: bool) -> None:
     assert len([name for name in case.gradients if name.startswith(FURTHER_LAYERS)]) == 2 * 22
     check(case, jit)

@@ -66,6 +66,7 @@ def test_planted_faults_are_seen(two: Launch, fault: str) -> None:
         assert FAULTS[fault] <= set(two.ranks[rank]["faults"][fault])
 
 
+@pytest.mark.grid
 def test_four_ranks_in_sub_groups(four_ranks: Launch) -> None:
     for rank in range(4):
         found = four_ranks.ranks[rank]["collectives"]

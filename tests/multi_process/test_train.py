@@ -141,7 +141,7 @@ def test_layouts_agree_with_one_process(
         assert np.linalg.norm(found[parameter] - value) <= UPDATE_TOLERANCE * moved, parameter
 
 
-@pytest.mark.parametrize("name", ["dp2", "tp2"])
+@pytest.mark.parametrize("name", ["dp2", pytest.param("tp2", marks=pytest.mark.grid)])
 def test_a_resumed_run_is_the_uninterrupted_one(name: str, place: Place, request: pytest.FixtureRequest) -> None:
     whole = request.getfixturevalue(name)
     resumed = f"{name}_resumed"
@@ -156,7 +156,9 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, place: Place, request
     assert_nothing_left(place.root / resumed)
 
 
-@pytest.mark.parametrize(("start", "way"), [("tp2", ["dp2"]), ("dp2", ["one", "tp2"])])
+@pytest.mark.parametrize(
+    ("start", "way"), [pytest.param("tp2", ["dp2"], marks=pytest.mark.grid), ("dp2", ["one", "tp2"])]
+)
 def test_a_run_goes_on_in_another_layout(
     start: str, way: list[str], place: Place, one: list[dict[str, Any]], request: pytest.FixtureRequest
 ) -> None:
