@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mappings.errors import UserError
 from mappings.families import family_for_config
 from mappings.formats.hf_directory import read_config
 from mappings.parallel_options import ParallelOptions
@@ -25,27 +24,10 @@ from ms_models.families.qwen3_moe import Qwen3MoeForCausalLM
 from ms_models.loading import load_weights, open_source
 from ms_models.parallel.mesh import Mesh
 from ms_models.parallel.place import Place
+from ms_models.registry import Registry
 
-_models: dict[str, type[CausalLM]] = {}
-
-
-def register(model_type: str, model: type[CausalLM]) -> None:
-    """Makes `from_pretrained` build `model` for checkpoints of `model_type`.
-
-    Raises:
-        UserError: the type is taken; the message names who registered it.
-    """
-    if (owner := _models.get(model_type)) is not None:
-        raise UserError(
-            f"model_type {model_type!r} is already registered by {owner.__module__}.{owner.__qualname__}; "
-            "give the new model another model_type"
-        )
-    _models[model_type] = model
-
-
-def registered() -> list[str]:
-    """Model types that `from_pretrained` can build, sorted."""
-    return sorted(_models)
+_models: Registry[CausalLM] = Registry("model")
+register, registered = _models.register, _models.registered
 
 
 class AutoModelForCausalLM:
@@ -69,11 +51,7 @@ class AutoModelForCausalLM:
         mesh = mesh or Mesh.single()
         raw = read_config(path)
         family = family_for_config(raw, str(path / "config.json"))
-        if (kind := _models.get(raw["model_type"])) is None:
-            known = ", ".join(registered())
-            raise UserError(
-                f"{path}: no model is registered for model_type {raw['model_type']!r} (registered: {known})"
-            )
+        kind = _models.find(path, raw)
         source = open_source(path, mesh, family, raw)
         place = Place(mesh, family, raw, options or ParallelOptions(), kind.spelling, source.stored.optional)
         model = kind(kind.read_config(raw, family), place)
