@@ -36,7 +36,7 @@ def main(job_path: Path, out: Path) -> None:
             tensors.update({parameter.name: parameter.asnumpy() for parameter in model.get_parameters()})
     if "F" in job.stages:
         with writer.stage("F") as tensors:
-            cells = dict(model.cells_and_names())
+            cells = model.modules()
             handles = [cells[name].register_forward_hook(partial(_record, tensors, name)) for name in job.modules]
             tensors["logits"] = model(ids, mask).asnumpy()
             for handle in handles:

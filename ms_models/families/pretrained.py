@@ -39,6 +39,7 @@ class Pretrained(nn.Cell):
         self.mesh = place.mesh
         self.held: dict[str, Held] = place.held
         self.origin: Origin | None = None
+        self._tables: tuple[Mapping[str, str], ...] = ()
 
     def rename_parameters(self, *tables: Mapping[str, str]) -> None:
         """Gives parameters their names in checkpoints.
@@ -47,10 +48,19 @@ class Pretrained(nn.Cell):
             tables: applied one after the other: beginnings of names, and what stands in their place. Of a table, the
                 first beginning that fits a name is replaced.
         """
+        self._tables = tables
         for parameter in self.get_parameters():
-            for table in tables:
-                beginning = next((key for key in table if parameter.name.startswith(key)), "")
-                parameter.name = table.get(beginning, "") + parameter.name.removeprefix(beginning)
+            parameter.name = self._renamed(parameter.name)
+
+    def modules(self) -> dict[str, nn.Cell]:
+        """Cells by the beginnings of their parameters' names, which are transformers' names of modules."""
+        return {self._renamed(f"{name}.").removesuffix("."): cell for name, cell in self.cells_and_names() if name}
+
+    def _renamed(self, name: str) -> str:
+        for table in self._tables:
+            beginning = next((key for key in table if name.startswith(key)), "")
+            name = table.get(beginning, "") + name.removeprefix(beginning)
+        return name
 
     def check_parameters(self) -> None:
         """Asserts that the cells hold exactly the parameters, in exactly the shapes, that the family's facts name."""

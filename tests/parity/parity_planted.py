@@ -161,8 +161,8 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
     }
 
 
-def _shifted(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda self, positions: construct(self, positions + 5)
+def _shifted(construct: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *positions: construct(self, *(one + 5 for one in positions))
 
 
 def main(job: Path, out: Path) -> None:
