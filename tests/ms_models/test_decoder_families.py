@@ -159,13 +159,13 @@ right_attention = core.grouped_attention
 right_bias = decoder.causal_bias
 
 
-def mask_off_by_one(queries: int, keys: int, mask: Any) -> Any:
+def mask_off_by_one(queries: int, keys: int, mask: Any, positions: Any = None) -> Any:
     """Lets every query see one key of its future."""
     bias = right_bias(queries, keys + 1, None if mask is None else ops.concat((mask, mask[:, -1:]), 1))
     return bias[..., 1:]
 
 
-def padding_ignored(queries: int, keys: int, mask: Any) -> Any:
+def padding_ignored(queries: int, keys: int, mask: Any, positions: Any = None) -> Any:
     return right_bias(queries, keys, None)
 
 

@@ -11,7 +11,7 @@ from harness import Launch, launch
 from hf_trainer_worker import rows, trained
 
 RANKS = 2
-pytestmark = pytest.mark.multi_process
+pytestmark = [pytest.mark.grid, pytest.mark.multi_process]
 
 
 @pytest.fixture(scope="module")

@@ -246,7 +246,8 @@ def test_a_fault_of_the_input_that_only_a_rank_can_see_is_one_line(place: Place,
 
 
 @pytest.mark.parametrize(
-    ("number", "layout"), [(signal.SIGINT, "dp2"), (signal.SIGTERM, "one"), (signal.SIGKILL, "dp2")]
+    ("number", "layout"),
+    [pytest.param(signal.SIGINT, "dp2", marks=pytest.mark.grid), (signal.SIGTERM, "one"), (signal.SIGKILL, "dp2")],
 )
 def test_ending_the_command_ends_every_process(number: signal.Signals, layout: str, place: Place) -> None:
     name = f"ended_{number.name}"
