@@ -77,6 +77,7 @@ def stages_for(content: Content, layout: ParallelLayout) -> Stages:
     by_tp = _Locals(content, replace(layout, ep=1, zero=0))
     by_ep = _Locals(content, replace(layout, tp=1, zero=0, vocab_multiple=layout.vocab_multiple * layout.tp))
     style = state_style(content.spelling)
+    atoms = content.family.atoms(content.config)
     result: list[dict[str, Slices]] = []
     for stage in range(layout.pp):
         tp_held, ep_held = by_tp.of_stage(stage), by_ep.of_stage(stage)
@@ -84,7 +85,7 @@ def stages_for(content: Content, layout: ParallelLayout) -> Stages:
         for name, expected in whole.items():
             if name not in tp_held:
                 continue
-            own = _with_copies(expected, tp_held[name], mesh, content.family.atoms(content.config))
+            own = _with_copies(expected, tp_held[name], mesh, atoms)
             by_axis = (_axes_cut(expected, ep_held[name], own, "ep"), _axes_cut(expected, tp_held[name], own, "tp"))
             cut = tuple((*experts, *tensor) for experts, tensor in zip(*by_axis, strict=True))
             slices = Slices(tuple(own.values()), cut)
