@@ -14,6 +14,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+from grid_worker import make_batch, split
 from harness import report
 from mindspore import Parameter, Tensor, ops
 
@@ -30,7 +31,6 @@ from ms_models.train.gradients import GradientBuffers, clip_factor
 from ms_models.train.optimizer import AdamW, label
 from ms_models.train.run_directory import read_manifest
 from ms_models.train.step import Trainer
-from tests.multi_process.grid_worker import make_batch, split
 
 # With the usual eps the update of an element whose gradient is near zero is its sign, noise or not.
 CONFIG = OptimizerConfig(weight_decay=0.1, betas=(0.9, 0.95), eps=1e-3, clip_norm=0.3)
