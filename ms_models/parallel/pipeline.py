@@ -40,12 +40,11 @@ class Staged(Protocol):
 
 
 class Pipeline:
-    """Forward and backward over micro-batches, on the stage of this rank.
+    """Forward and backward over micro-batches, on the stage of this rank, by the schedule of the model's place.
 
     Args:
         model: the part of a model that this rank holds.
         adder: for some parameters, a function that adds gradients of theirs to what the optimizer reads.
-        schedule: name of a schedule, see `ms_models.parallel.schedules`.
         compiled: `ms.jit`, or the identity.
     """
 
@@ -53,14 +52,13 @@ class Pipeline:
         self,
         model: Staged,
         adder: Callable[[Sequence[Parameter]], Callable[[Sequence[Tensor]], None]],
-        schedule: str,
         compiled: Callable[[Any], Any],
     ) -> None:
         self.model, self.place = model, model.place
         self.stage = self.place.mesh.coordinates["pp"]
-        self.schedule = schedule
+        self.schedule = self.place.options.schedule_for(self.place.mesh.layout)
         self._chunks = [
-            _Chunk(model, chunk, adder, compiled, splits=schedule == "zero_bubble")
+            _Chunk(model, chunk, adder, compiled, splits=self.schedule == "zero_bubble")
             for chunk in range(len(self.place.chunks))
         ]
         self._table = cache(self._build)

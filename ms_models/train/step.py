@@ -52,9 +52,7 @@ def count_valid(labels: np.ndarray) -> int:
 class Trainer:
     """The model, its gradients and its optimizer on one rank."""
 
-    def __init__(
-        self, model: CausalLM, mesh: Mesh, config: OptimizerConfig, *, jit: bool, schedule: str | None = None
-    ) -> None:
+    def __init__(self, model: CausalLM, mesh: Mesh, config: OptimizerConfig, *, jit: bool) -> None:
         self.model, self.mesh, self.config = model, mesh, config
         self._data = mesh.group("dp")
         self._parts = mesh.group("dp", "cp", "pp")
@@ -68,8 +66,7 @@ class Trainer:
         self.optimizer = AdamW(self.sharding, config, compiled, None if self.divided is None else self.divided.kept)
         self._passes: Backward | Pipeline
         if mesh.layout.pp > 1:
-            chosen = schedule or model.place.options.schedule_for(mesh.layout)
-            self._passes = Pipeline(model, self.gradients.adder, chosen, compiled)
+            self._passes = Pipeline(model, self.gradients.adder, compiled)
         else:
             self._passes = Backward(model, self.gradients.adder, compiled, self.divided)
 

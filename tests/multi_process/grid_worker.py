@@ -101,8 +101,9 @@ class Run:
     def __init__(self, case: Case, folder: Path) -> None:
         self.case, self.directory = case, folder / case.model
         self.mesh = Mesh.from_environment(case.layout)
-        self.model = AutoModelForCausalLM.from_pretrained(self.directory, self.mesh, ParallelOptions(**case.options))
-        self.trainer = Trainer(self.model, self.mesh, CONFIG, jit=case.jit, schedule=case.schedule)
+        options = ParallelOptions(**case.options, schedule=case.schedule)
+        self.model = AutoModelForCausalLM.from_pretrained(self.directory, self.mesh, options)
+        self.trainer = Trainer(self.model, self.mesh, CONFIG, jit=case.jit)
         _alive.append(self)
 
     def batches(self) -> list[dict[str, np.ndarray]]:
