@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from mindspore import nn, ops
-from tiny_models import CONFIGS, Answer, Case, gradient_errors, load, logits_error, make_case, relative, run
+from tiny_models import CONFIGS, Answer, Case, generated, gradient_errors, load, logits_error, make_case, relative, run
 
 from ms_models.families import decoder
 from ms_models.families.causal_lm import CausalLM
@@ -97,18 +97,7 @@ def test_no_mask_means_all_ones(case: Case) -> None:
 
 def test_generates_the_same_tokens(case: Case) -> None:
     prompt, mask = case.input_ids[::2], case.attention_mask[::2]  # one full row, one padded on the left
-    with torch.no_grad():
-        expected = case.reference.generate(
-            torch.tensor(prompt, dtype=torch.long),
-            attention_mask=torch.tensor(mask, dtype=torch.long),
-            max_new_tokens=12,
-            do_sample=False,
-            eos_token_id=None,
-            pad_token_id=0,
-        ).numpy()
-    model = load(case)
-    model.config = replace(model.config, eos_token_ids=())
-    found = model.generate(ms.Tensor(prompt), 12, ms.Tensor(mask)).asnumpy()
+    found, expected = generated(case, prompt, mask)
     assert found.shape == (2, prompt.shape[1] + 12)
     assert np.array_equal(found, expected)
 

@@ -12,11 +12,10 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-import torch
 from mindspore import nn, ops
 from safetensors.torch import load_file
 from tiny_deepseek import CONFIGS, WEIGHT, FurtherCase, make_case, make_further_case
-from tiny_models import Case, gradient_errors, load, logits_error, relative, run
+from tiny_models import Case, generated, gradient_errors, load, logits_error, relative, run
 
 import ms_models
 from mappings.errors import UserError
@@ -106,18 +105,8 @@ def test_parameters_are_named_and_shaped_as_in_transformers(name: str, request: 
 def test_generates_the_same_tokens(name: str, request: pytest.FixtureRequest) -> None:
     case = request.getfixturevalue(name)
     prompt, mask = case.input_ids[::2], case.attention_mask[::2]  # one full row, one padded on the left
-    with torch.no_grad():
-        expected = case.reference.generate(
-            torch.tensor(prompt, dtype=torch.long),
-            attention_mask=torch.tensor(mask, dtype=torch.long),
-            max_new_tokens=12,
-            do_sample=False,
-            eos_token_id=None,
-            pad_token_id=0,
-        ).numpy()
-    model = load(case)
-    model.config = replace(model.config, eos_token_ids=())
-    assert np.array_equal(model.generate(ms.Tensor(prompt), 12, ms.Tensor(mask)).asnumpy(), expected)
+    found, expected = generated(case, prompt, mask)
+    assert np.array_equal(found, expected)
 
 
 def test_saves_what_it_loaded(case: Case, tmp_path: Path) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
-import torch
 import transformers
 from mindspore import Tensor, ops
 from safetensors.numpy import load_file
-from tiny_models import Case, gradient_errors, load, logits_error, run
+from tiny_models import Case, generated, gradient_errors, load, logits_error, run
 from tiny_moe import CONFIGS, make_case
 
 from mappings.errors import UserError
@@ -76,18 +74,7 @@ def test_parameters_are_named_and_shaped_as_in_transformers(case: Case) -> None:
 def test_generates_the_same_tokens(name: str, cases: dict[str, Case]) -> None:
     case = cases[name]
     prompt, mask = case.input_ids[::2], case.attention_mask[::2]  # one full row, one padded on the left
-    with torch.no_grad():
-        expected = case.reference.generate(
-            torch.tensor(prompt, dtype=torch.long),
-            attention_mask=torch.tensor(mask, dtype=torch.long),
-            max_new_tokens=12,
-            do_sample=False,
-            eos_token_id=None,
-            pad_token_id=0,
-        ).numpy()
-    model = load(case)
-    model.config = replace(model.config, eos_token_ids=())
-    found = model.generate(Tensor(prompt), 12, Tensor(mask)).asnumpy()
+    found, expected = generated(case, prompt, mask)
     assert found.shape == (2, prompt.shape[1] + 12)
     assert np.array_equal(found, expected)
 

@@ -14,7 +14,7 @@ import torch
 from mindspore import nn
 from safetensors.torch import load_file
 from tiny_decoders import CONFIGS, ORIGINAL
-from tiny_models import Case, answers_of, build, gradient_errors, load, logits_error, relative, run
+from tiny_models import Case, answers_of, build, generated, gradient_errors, load, logits_error, relative, run
 
 from mappings.layout import ParallelLayout
 from ms_models import AutoModelForCausalLM
@@ -80,22 +80,6 @@ def test_position_ids_are_used(case: Case) -> None:
     tokens = case.attention_mask == 1
     assert relative(found.asnumpy()[tokens], expected[tokens]) < LOGITS
     assert relative(case.logits[tokens], expected[tokens]) > FAULT * LOGITS  # the positions matter
-
-
-def generated(case: Case, prompt: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What both sides continue a prompt with."""
-    with torch.no_grad():
-        expected = case.reference.generate(
-            torch.tensor(prompt, dtype=torch.long),
-            attention_mask=torch.tensor(mask, dtype=torch.long),
-            max_new_tokens=12,
-            do_sample=False,
-            eos_token_id=None,
-            pad_token_id=0,
-        ).numpy()
-    model = load(case)
-    model.config = replace(model.config, eos_token_ids=())
-    return model.generate(ms.Tensor(prompt), 12, ms.Tensor(mask)).asnumpy(), expected
 
 
 def test_generates_the_same_tokens(case: Case) -> None:

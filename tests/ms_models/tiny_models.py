@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +178,19 @@ def gradient_errors(answer: Answer, case: Case) -> dict[str, float]:
     """Relative error of every parameter's gradient."""
     assert set(answer.gradients) == set(case.gradients)
     return {name: relative(answer.gradients[name], case.gradients[name]) for name in case.gradients}
+
+
+def generated(case: Case, prompt: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What our model and transformers' continue a prompt with, greedily, 12 tokens without an end."""
+    with torch.no_grad():
+        expected = case.reference.generate(
+            torch.tensor(prompt, dtype=torch.long),
+            attention_mask=torch.tensor(mask, dtype=torch.long),
+            max_new_tokens=12,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        ).numpy()
+    model = load(case)
+    model.config = replace(model.config, eos_token_ids=())
+    return model.generate(ms.Tensor(prompt), 12, ms.Tensor(mask)).asnumpy(), expected
