@@ -252,9 +252,9 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and start nothing.")] = False,
 ) -> None:
     """Train a model: starts its own processes, one or many."""
-    from ms_models.train import launch
+    from ms_models.train.launch import starting
 
-    raise typer.Exit(launch.launch(config, overrides or [], resume=resume, stop_after=stop_after, dry_run=dry_run))
+    raise typer.Exit(starting.launch(config, overrides or [], resume=resume, stop_after=stop_after, dry_run=dry_run))
 
 
 @app.command("report")

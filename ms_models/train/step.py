@@ -52,8 +52,16 @@ def count_valid(labels: np.ndarray) -> int:
 class Trainer:
     """The model, its gradients and its optimizer on one rank."""
 
-    def __init__(self, model: CausalLM, mesh: Mesh, config: OptimizerConfig, *, jit: bool) -> None:
-        self.model, self.mesh, self.config = model, mesh, config
+    def __init__(
+        self,
+        model: CausalLM,
+        mesh: Mesh,
+        config: OptimizerConfig,
+        *,
+        jit: bool,
+        count_valid: Callable[[np.ndarray], int] = count_valid,
+    ) -> None:
+        self.model, self.mesh, self.config, self._count_valid = model, mesh, config, count_valid
         self._data = mesh.group("dp")
         self._parts = mesh.group("dp", "cp", "pp")
         compiled: Callable[[Any], Any] = ms.jit if jit else _as_it_is
@@ -76,7 +84,7 @@ class Trainer:
         Raises:
             UserError: no token of the global batch has a target.
         """
-        tokens = self._sum_counts([count_valid(batch["labels"]) for batch in batches])
+        tokens = self._sum_counts([self._count_valid(batch["labels"]) for batch in batches])
         if not tokens:
             raise UserError("data: a global batch has no token to learn from; every label in it is ignored")
         self.gradients.zero()
@@ -97,7 +105,7 @@ class Trainer:
         counts = []
         for batch in batches:
             sums += self._passes.evaluate([_tensors(batch)])
-            counts.append(count_valid(batch["labels"]))
+            counts.append(self._count_valid(batch["labels"]))
         tokens = self._sum_counts(counts)
         total = self._sum_losses(sums)
         if not tokens:

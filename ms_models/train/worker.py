@@ -12,11 +12,11 @@ import traceback
 from pathlib import Path
 
 from mappings.errors import UserError
-from ms_models.train import status
+from ms_models.train.checkpoints.run_directory import LOGS
 from ms_models.train.config import load
 from ms_models.train.errors import RunError
-from ms_models.train.processes import die_with_parent
-from ms_models.train.run_directory import LOGS
+from ms_models.train.launch import status
+from ms_models.train.launch.processes import die_with_parent
 
 
 def main(argv: list[str] | None = None) -> int:

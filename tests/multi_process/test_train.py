@@ -25,9 +25,9 @@ from mappings.families import family_for_config
 from mappings.holdings import Holdings
 from mappings.layout import ParallelLayout
 from migrate.weights.command import reshard
-from ms_models.train import launch as launching
-from ms_models.train import status
-from ms_models.train.metrics import read_metrics
+from ms_models.train.launch import starting as launching
+from ms_models.train.launch import status
+from ms_models.train.services.metrics_file import read_metrics
 from tests.ms_models.train.run_helpers import LLAMA, read_tensors, write_config, write_data, write_model
 
 pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(400)]

@@ -25,11 +25,11 @@ from ms_models import AutoModelForCausalLM
 from ms_models.parallel import optimizer_sharding
 from ms_models.parallel.mesh import Mesh
 from ms_models.parallel.optimizer_sharding import Bucket, OptimizerSharding
-from ms_models.train import checkpoint
+from ms_models.train.checkpoints import checkpoint
+from ms_models.train.checkpoints.run_directory import read_manifest
 from ms_models.train.config import OptimizerConfig
 from ms_models.train.gradients import GradientBuffers, clip_factor
 from ms_models.train.optimizer import AdamW, label
-from ms_models.train.run_directory import read_manifest
 from ms_models.train.step import Trainer
 
 # With the usual eps the update of an element whose gradient is near zero is its sign, noise or not.

@@ -22,10 +22,16 @@ from migrate.weights.command import reshard
 from ms_models import AutoModelForCausalLM
 from ms_models.data.loader import TrainingLoader
 from ms_models.parallel.mesh import Mesh
-from ms_models.train import checkpoint, random_state, run_directory
+from ms_models.train.checkpoints import checkpoint, random_state, run_directory
+from ms_models.train.checkpoints.run_directory import (
+    complete_checkpoints,
+    find_latest,
+    read_manifest,
+    remove_leftovers,
+    verify,
+)
 from ms_models.train.config import OptimizerConfig
 from ms_models.train.optimizer import MOMENTS
-from ms_models.train.run_directory import complete_checkpoints, find_latest, read_manifest, remove_leftovers, verify
 from ms_models.train.step import Trainer
 from tests.ms_models.train.run_helpers import read_tensors, write_data, write_model
 

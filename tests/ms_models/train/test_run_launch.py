@@ -13,12 +13,13 @@ import pytest
 
 from mappings.errors import UserError
 from ms_models.data import records
-from ms_models.train import loop, processes
+from ms_models.train import loop
+from ms_models.train.checkpoints.run_directory import LOGS, complete_checkpoints
 from ms_models.train.config import load
 from ms_models.train.errors import RunError
-from ms_models.train.launch import launch
-from ms_models.train.metrics import MetricsFile, read_metrics
-from ms_models.train.run_directory import LOGS, complete_checkpoints
+from ms_models.train.launch import processes
+from ms_models.train.launch.starting import launch
+from ms_models.train.services.metrics_file import MetricsFile, read_metrics
 from tests.ms_models.train.run_helpers import WORDS, write_config, write_data, write_model, write_tokenizer
 
 TIMED = {"tokens_per_s", "step_time_s", "data_wait"}
@@ -235,7 +236,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_or_is_skipped(run: Run) -> None:
         train(run, *huge)
     assert [record["step"] for record in curve(run)] == [1]
     with pytest.raises(RunError, match="step 4"):
-        train(run, *huge, "train.non_finite=skip", "train.max_skips=3")
+        train(run, *huge, "guard.non_finite=skip", "guard.max_skips=3")
     assert [record["loss"] is None for record in curve(run)] == [False, True, True]
     progress = (run.output / LOGS / "progress.txt").read_text()
     assert "step skipped (2 in a row, 3 end the run)" in progress
@@ -243,13 +244,15 @@ def test_a_loss_that_is_not_finite_ends_the_run_or_is_skipped(run: Run) -> None:
 
 def test_metrics_drop_what_a_resumed_run_will_do_again(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    with MetricsFile(path, resume_step=0) as metrics:
-        for step in range(1, 6):
-            metrics.write(step=step, loss=1 / step)
+    metrics = MetricsFile(path, resume_step=0)
+    for step in range(1, 6):
+        metrics.after_step({"step": step, "loss": 1 / step})
+    metrics.close(None)
     with path.open("a") as file:
         file.write('{"step": 6, "lo')  # killed while writing
-    with MetricsFile(path, resume_step=3) as metrics:
-        metrics.write(step=4, loss=0.1)
+    metrics = MetricsFile(path, resume_step=3)
+    metrics.after_step({"step": 4, "loss": 0.1})
+    metrics.close(None)
     assert [(record["step"], record["loss"]) for record in read_metrics(path)] == [
         (1, 1.0),
         (2, 0.5),

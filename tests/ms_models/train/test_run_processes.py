@@ -13,15 +13,15 @@ import psutil
 import pytest
 
 from mappings.errors import UserError
-from ms_models.train import processes, status
-from ms_models.train.processes import Failure, Ranks, command_line, environment
+from ms_models.train.launch import processes, status
+from ms_models.train.launch.processes import Failure, Ranks, command_line, environment
 
 pytestmark = pytest.mark.timeout(60)
 
 RANK = """
 import os, subprocess, sys, time
 from pathlib import Path
-from ms_models.train import status
+from ms_models.train.launch import status
 logs = Path({logs!r})
 """
 

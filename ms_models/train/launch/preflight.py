@@ -21,8 +21,14 @@ from ms_models.data.loader import TrainingLoader
 from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.data.tokenization import FILE as TOKENIZER
 from ms_models.parallel.schedules.orders import check_sizes
+from ms_models.train.checkpoints.run_directory import (
+    complete_checkpoints,
+    find_latest,
+    read_manifest,
+    step_name,
+    verify,
+)
 from ms_models.train.config import RunConfig
-from ms_models.train.run_directory import complete_checkpoints, find_latest, read_manifest, step_name, verify
 
 BYTES_PER_PARAMETER = 12
 """Of a checkpoint: fp32 weight and two moments."""
@@ -48,6 +54,7 @@ def check_model(config: RunConfig) -> Model:
     Raises:
         UserError: says what does not fit.
     """
+    assert config.model.path is not None
     directory = Path(config.model.path)
     raw = read_config(directory)
     family = family_for_config(raw, str(directory / "config.json"))

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from mappings.errors import UserError
-from ms_models.train import status
+from ms_models.train.launch import status
 
 POLL_S = 0.2
 TERM_GRACE_S = 2.0

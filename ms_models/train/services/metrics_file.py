@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from mappings.errors import UserError
+from ms_models.train.services.service import Service
 
 
-class MetricsFile:
-    """Appends records; a context manager.
+class MetricsFile(Service):
+    """Appends records.
 
     A resumed run first drops the records after its checkpoint, so that every step stands there once.
     """
@@ -24,17 +25,15 @@ class MetricsFile:
         temporary.replace(path)
         self._file = path.open("a", encoding="utf-8")
 
-    def __enter__(self) -> MetricsFile:
-        return self
-
-    def write(self, **record: Any) -> None:
+    def after_step(self, record: Mapping[str, Any]) -> None:
         """Appends one record, at once visible to readers."""
         self._file.write(_line(record))
         self._file.flush()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    after_evaluation = after_step
+
+    def close(self, error: BaseException | None) -> None:
+        """Everything is on the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -62,5 +61,5 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _line(record: dict[str, Any]) -> str:
+def _line(record: Mapping[str, Any]) -> str:
     return json.dumps(record) + "\n"

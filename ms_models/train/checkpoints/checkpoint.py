@@ -17,10 +17,10 @@ from mappings.formats.hf_directory import INDEX, read_config
 from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.manifest import Manifest, fsync_directory, hash_file, optimizer_file, random_file, weights_file
 from mappings.formats.safetensors import TensorEntry, build_header, read_header
-from ms_models.train import random_state, stored_state
+from ms_models.train.checkpoints import random_state, stored_state
+from ms_models.train.checkpoints.run_directory import commit, staging_name, step_name
 from ms_models.train.config import versions
 from ms_models.train.gradients import agree
-from ms_models.train.run_directory import commit, staging_name, step_name
 from ms_models.train.step import Trainer
 
 ATTEMPTS = 2

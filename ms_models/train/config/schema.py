@@ -91,6 +91,10 @@ def _value(kind: Any, value: Any, path: str) -> Any:
         return _tuple(args, value, path)
     if is_dataclass(kind):
         return build(kind, {} if value is None else value, path)  # type: ignore[arg-type]
+    if origin is dict:
+        return _mapping(args[1], value, path)
+    if kind is Any:
+        return value
     return _scalar(kind, value, path)
 
 
@@ -102,6 +106,12 @@ def _tuple(args: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]:
     if len(args) != len(value):
         raise UserError(f"config: {path!r} must have {len(args)} elements, found {len(value)}")
     return tuple(_value(arg, item, f"{path}[{i}]") for i, (arg, item) in enumerate(zip(args, value, strict=True)))
+
+
+def _mapping(kind: Any, value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise UserError(f"config: {path!r} must be a mapping of names, found {_describe(value)}")
+    return {key: _value(kind, item, _join(path, key)) for key, item in value.items()}
 
 
 def _scalar(kind: type, value: Any, path: str) -> Any:

@@ -18,10 +18,10 @@ from ms_models.data import records
 from ms_models.data.prepare import Tracker, prepare
 from ms_models.data.records import PreparedData
 from ms_models.data.tokenization import read_tokenizer
-from ms_models.train import preflight, status
+from ms_models.train.checkpoints.run_directory import LOGS, PROGRESS
 from ms_models.train.config import RESOLVED, RunConfig, load
-from ms_models.train.processes import Failure, Ranks, command_line, environment, worker_log
-from ms_models.train.run_directory import LOGS, PROGRESS
+from ms_models.train.launch import preflight, status
+from ms_models.train.launch.processes import Failure, Ranks, command_line, environment, worker_log
 
 WORKER = "ms_models.train.worker"
 FAILED = 1
@@ -149,7 +149,7 @@ def _data(config: RunConfig, model: preflight.Model, dry_run: bool, say: Callabl
     assert data.seq_length is not None
     preflight.check_length(data.seq_length, model)
     config.parallel.check(model.family, model.config, config.layout, data.seq_length)
-    tokenizer = Path(data.tokenizer or config.model.path)
+    tokenizer = Path(data.tokenizer) if data.tokenizer is not None else model.directory
     settings: dict[str, Any] = {
         "seq_length": data.seq_length, "validation_fraction": data.validation_fraction, "seed": data.seed,
         "field": data.field, "max_bytes": data.max_bytes,

@@ -1,0 +1,1 @@
+"""What starts a run, watches it and ends it; nothing here computes."""

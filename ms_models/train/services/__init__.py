@@ -1,0 +1,1 @@
+"""What accompanies the loop of a run: each service in a file of its own."""

@@ -1,0 +1,51 @@
+"""Lines for the person who watches: written to a file that the launcher follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ms_models.train.config import RunConfig
+from ms_models.train.services.service import Service
+
+
+class Progress(Service):
+    """Appends to the progress file.
+
+    Args:
+        path: the file.
+        config: says how many steps there are and which get a line.
+    """
+
+    def __init__(self, path: Path, config: RunConfig) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        self._steps, self._every = config.train.steps, config.train.log_every
+
+    def after_step(self, record: Mapping[str, Any]) -> None:
+        """A line where one is due; a step that was left out has had one of its own."""
+        step = record["step"]
+        if record["loss"] is None or (step % self._every and step != self._steps):
+            return
+        self.tell(
+            f"step {step:>{len(str(self._steps))}}/{self._steps}  loss {record['loss']:.4f}  "
+            f"grad norm {record['grad_norm']:.3f}  lr {record['lr']:.2e}  {record['tokens_per_s']:,.0f} tokens/s"
+        )
+
+    def after_evaluation(self, record: Mapping[str, Any]) -> None:
+        """One line."""
+        step, loss, tokens = record["step"], record["eval_loss"], record["eval_tokens"]
+        self.tell(f"step {step}: validation loss {loss:.4f} over {tokens:,} tokens")
+
+    def after_save(self, step: int, directory: Path) -> None:
+        """One line."""
+        self.tell(f"step {step}: saved {directory}")
+
+    def tell(self, line: str) -> None:
+        """One line, at once visible."""
+        self._file.write(f"{line}\n")
+        self._file.flush()
+
+    def close(self, error: BaseException | None) -> None:
+        """Nothing follows."""
+        self._file.close()

@@ -1,0 +1,45 @@
+"""`Subject`: what a run trains, whatever kind of model it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ms_models.auto import AutoModelForCausalLM
+from ms_models.data.loader import Batch
+from ms_models.parallel.mesh import Mesh
+from ms_models.train.config import RunConfig
+from ms_models.train.step import count_valid
+
+
+def unchanged(batch: Batch, positions: np.ndarray) -> Batch:
+    """The batch."""
+    return batch
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, and what its batches need."""
+
+    model: Any
+    """Has `loss`, `parameters_of`, `place`, `held`, `mesh`, `origin`, as `ms_models.families.CausalLM`."""
+    count_valid: Callable[[np.ndarray], int] = count_valid
+    """Positions of labels `[B, S]` that the loss counts."""
+    prepare: Callable[[Batch, np.ndarray], Batch] = unchanged
+    """Makes what the model reads of a batch and the positions of its rows in the training stream (`[B]`)."""
+
+
+def build(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject:
+    """The subject of a run, with the weights of its start or of a checkpoint.
+
+    Raises:
+        UserError: the directory does not fit.
+    """
+    assert config.model.path is not None
+    model = AutoModelForCausalLM.from_pretrained(resume or config.model.path, mesh, config.parallel)
+    model.set_train()
+    return Subject(model)
