@@ -17,6 +17,7 @@ import typer
 from mappings.errors import UserError
 from migrate.cli_options import Directory, File, Force, Json, Page, ReportFile, Sarif, finish
 from migrate.cli_weights import weights
+from migrate.runs_cli import data, train
 
 COULD_NOT_RUN = 2
 INTERRUPTED = 130
@@ -26,6 +27,8 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=T
 parity = typer.Typer(no_args_is_help=True, help="Prove that the MindSpore model is the PyTorch model.")
 app.add_typer(weights, name="weights")
 app.add_typer(parity, name="parity")
+for command in (data.data, train.train):
+    app.command()(command)
 
 
 def _version(show: bool) -> None:
@@ -207,56 +210,6 @@ def parity_curve(
     finish(result, json, report)
 
 
-@app.command()
-def data(
-    text: Annotated[list[str], typer.Argument(help="Text files or directories; `stdlib` is Python's own source.")],
-    tokenizer: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Directory with tokenizer.json.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Directory to write the MindRecord shards to.")],
-    seq_length: Annotated[int, typer.Option(min=2, help="Tokens per sequence.")] = 1024,
-    validation_fraction: Annotated[float, typer.Option(min=0.0, max=0.5, help="Share of documents held out.")] = 0.02,
-    max_bytes: Annotated[int | None, typer.Option(min=1, help="Stop once this much text was taken.")] = None,
-    field: Annotated[str, typer.Option(help="Name of the text in JSON-lines records.")] = "text",
-    shard_mib: Annotated[int, typer.Option(min=1, help="Size of a MindRecord shard, in MiB of tokens.")] = 256,
-    processes: Annotated[int, typer.Option(min=1, help="Processes that tokenize.")] = 2,
-    seed: Annotated[int, typer.Option(help="Seed of the split and of the order of documents.")] = 0,
-    json: Json = False,
-) -> None:
-    """Tokenize text into MindRecord shards of packed sequences."""
-    from migrate.progress import shown
-    from ms_models.data import prepare as body
-
-    summary = body.prepare(
-        text,
-        tokenizer,
-        out,
-        seq_length=seq_length,
-        validation_fraction=validation_fraction,
-        shard_bytes=shard_mib << 20,
-        seed=seed,
-        processes=processes,
-        field=field,
-        max_bytes=max_bytes,
-        track=shown,
-    )
-    _print_facts(summary, json)
-
-
-@app.command()
-def train(
-    config: Annotated[Path, File],
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a field, e.g. --set train.steps=100. Repeatable.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run.")] = False,
-    stop_after: Annotated[int | None, typer.Option(min=1, help="Save and stop after this step.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and start nothing.")] = False,
-) -> None:
-    """Train a model: starts its own processes, one or many."""
-    from ms_models.train.launch import starting
-
-    raise typer.Exit(starting.launch(config, overrides or [], resume=resume, stop_after=stop_after, dry_run=dry_run))
-
-
 @app.command("report")
 def report_(
     inputs: Annotated[list[str], typer.Argument(help="Report JSON, run directories, or NAME=losses.jsonl.")],
@@ -267,21 +220,6 @@ def report_(
     from migrate.report import command
 
     typer.echo(command.report(inputs, out, title=title))
-
-
-def _print_facts(facts: dict[str, object], json: bool) -> None:
-    if json:
-        import json as json_module
-
-        typer.echo(json_module.dumps(facts, indent=2))
-        return
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            typer.echo(f"{name}:")
-            for key, amount in value.items():
-                typer.echo(f"  {key:>16} {amount:>12,}")
-        elif value != []:
-            typer.echo(f"{name}: {value}")
 
 
 def main(argv: list[str] | None = None) -> int:

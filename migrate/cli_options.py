@@ -49,3 +49,19 @@ def finish(
 
         render(report, Console(), rows=rows)
     raise typer.Exit(report.exit_code)
+
+
+def print_facts(facts: dict[str, object], json: bool) -> None:
+    """Shows figures by name, or prints them as JSON."""
+    if json:
+        import json as json_module
+
+        typer.echo(json_module.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            typer.echo(f"{name}:")
+            for key, amount in value.items():
+                typer.echo(f"  {key:>16} {amount:>12,}")
+        elif value != []:
+            typer.echo(f"{name}: {value}")
