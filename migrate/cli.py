@@ -200,13 +200,19 @@ def parity_curve(
     last_rtol: Annotated[float, typer.Option(help="Relative tolerance at the last step.")] = 1e-4,
     steps: Annotated[int | None, typer.Option(min=1, help="Compare only this many steps.")] = None,
     key: Annotated[str, typer.Option(help="Field to compare.")] = "loss",
+    noise: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, dir_okay=False, help="The reference again, summed in another order. Repeatable."),
+    ] = None,
     json: Json = False,
     report: ReportFile = None,
 ) -> None:
     """Compare two training curves (JSONL files with a record per step)."""
     from migrate.parity import command
 
-    result = command.curve(reference, candidate, first_rtol=first_rtol, last_rtol=last_rtol, steps=steps, key=key)
+    result = command.curve(
+        reference, candidate, first_rtol=first_rtol, last_rtol=last_rtol, steps=steps, key=key, noise=noise or ()
+    )
     finish(result, json, report)
 
 

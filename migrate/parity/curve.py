@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from mappings.errors import UserError
+from migrate.parity import band
 from migrate.parity.codes import finding
 from migrate.report import Curve, Report, Stage, Verdict
 from migrate.report.curves import read_curve
@@ -21,20 +23,23 @@ def curve(
     last_rtol: float,
     steps: int | None = None,
     key: str = "loss",
+    noise: Sequence[Path] = (),
     names: tuple[str, str] | None = None,
     group: str | None = None,
 ) -> Report:
     """Compares one field of two JSONL files with a record per step.
 
-    The relative tolerance grows geometrically: `first_rtol * (last_rtol / first_rtol) ** (i / (n - 1))` at the i-th of
-    n steps, counted from 0. Two tolerances of 0 ask for equality in every digit. Records without `key` (e.g. of an
-    evaluation) are left out and counted in the facts.
+    Without `noise` the relative tolerance grows geometrically: `first_rtol * (last_rtol / first_rtol) ** (i / (n - 1))`
+    at the i-th of n steps, counted from 0. Two tolerances of 0 ask for equality in every digit. Records without `key`
+    (e.g. of an evaluation) are left out and counted in the facts.
 
     Args:
         reference: what is right.
         candidate: what is judged.
         first_rtol: relative tolerance at the first step.
         last_rtol: relative tolerance at the last step.
+        noise: repetitions of the reference that differ by rounding; the tolerance is then a multiple of their distance
+            (`migrate.parity.band`), and at least `first_rtol`.
         steps: compare the first so many steps only; both files must have them.
         key: field to compare.
         names: of the two curves, for the plot; the directories they lie in, where those differ, by default.
@@ -46,6 +51,7 @@ def curve(
     """
     if not (0 < first_rtol < math.inf and 0 < last_rtol < math.inf) and not first_rtol == last_rtol == 0:
         raise UserError(f"tolerances must be positive numbers, or both 0, found {first_rtol} and {last_rtol}")
+    repetitions = [read_curve(path, key)[0] for path in noise]
     left, left_others = read_curve(reference, key)
     right, right_others = read_curve(candidate, key)
     report = Report("parity curve", f"{reference} | {candidate}")
@@ -63,7 +69,17 @@ def curve(
     if chosen[0] != chosen[1] or (steps is not None and len(chosen[0]) < steps):
         _unequal_steps(report, chosen, steps)
         return report
-    _compare(report, left, right, chosen[0], first_rtol, last_rtol, key)
+    allowed = [tolerance(index, len(chosen[0]), first_rtol, last_rtol) for index in range(len(chosen[0]))]
+    if repetitions:
+        for path, values in zip(noise, repetitions, strict=True):
+            bad = [step for step in chosen[0] if not math.isfinite(values.get(step, math.nan))]
+            if bad or not all(math.isfinite(left[step]) and left[step] for step in chosen[0]):
+                raise UserError(
+                    f"{path}: no repetition of {reference}: step {(bad or chosen[0])[0]} has no finite {key}"
+                )
+        allowed = band.limits(left, repetitions, chosen[0], first_rtol)
+        report.facts["repetitions"] = len(repetitions)
+    _compare(report, left, right, chosen[0], allowed, key)
     return report
 
 
@@ -94,14 +110,12 @@ def _compare(
     left: dict[int, float],
     right: dict[int, float],
     steps: list[int],
-    first: float,
-    last: float,
+    allowed: list[float],
     key: str,
 ) -> None:
     ratios: list[float] = []
     failures = []
-    for index, step in enumerate(steps):
-        limit = tolerance(index, len(steps), first, last)
+    for step, limit in zip(steps, allowed, strict=True):
         difference = relative(left[step], right[step])
         ratios.append(difference)
         if not difference <= limit:
@@ -112,8 +126,8 @@ def _compare(
         "first relative": shown[0],
         "last relative": shown[1],
         "worst relative": shown[2],
-        "first limit": first,
-        "last limit": last,
+        "first limit": allowed[0],
+        "last limit": allowed[-1],
     }
     if failures:
         report.findings.append(

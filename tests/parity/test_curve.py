@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mappings.errors import UserError
+from migrate.parity import band
 from migrate.parity.command import curve
 from migrate.parity.curve import tolerance
 from migrate.report import Report, Verdict
@@ -135,3 +136,20 @@ def test_bad_options_are_user_errors(tmp_path: Path) -> None:
 def test_names_and_group_reach_the_plot(tmp_path: Path) -> None:
     report = run(tmp_path, LOSSES, LOSSES, names=("PyTorch", "tp=2"), group="loss of qwen2")
     assert [(c.name, c.group) for c in report.curves] == [("PyTorch", "loss of qwen2"), ("tp=2", "loss of qwen2")]
+
+
+def test_the_band_is_a_multiple_of_the_largest_distance_so_far(tmp_path: Path) -> None:
+    noise = write(tmp_path / "noise", [5.0, 4.0 * (1 + 1e-3), 3.5, 3.25, 3.0])
+    limits = band.limits(*({1: 5.0, 2: 4.0, 3: 3.5}, [{1: 5.0, 2: 4.004, 3: 3.5}], [1, 2, 3]), floor=1e-6)
+    assert limits == pytest.approx([1e-6, 3e-3, 3e-3])
+    inside, outside = [5.0, 4.0, 3.5 * (1 + 2.9e-3), 3.25, 3.0], [5.0, 4.0, 3.5 * (1 + 3.1e-3), 3.25, 3.0]
+    assert run(tmp_path, LOSSES, inside, noise=[noise]).exit_code == 0
+    assert run(tmp_path, LOSSES, outside, noise=[noise]).exit_code == 1
+    early = [5.0 * (1 + 2e-6), *LOSSES[1:]]
+    assert run(tmp_path, LOSSES, early, noise=[noise]).exit_code == 1, "before the noise the band is the floor"
+
+
+@pytest.mark.parametrize("losses", [LOSSES[:4], [5.0, math.nan, 3.5, 3.25, 3.0]])
+def test_a_repetition_that_does_not_cover_the_reference_is_refused(losses: list[float], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no repetition of"):
+        run(tmp_path, LOSSES, LOSSES, noise=[write(tmp_path / "noise", losses)])
