@@ -8,6 +8,7 @@ from pathlib import Path
 from ms_models.compat.device import synchronize
 from ms_models.data.loader import TrainingLoader, validation_batches
 from ms_models.parallel.mesh import Mesh
+from ms_models.train.batches import not_training, prepared_step, prepared_validation
 from ms_models.train.checkpoints import checkpoint, random_state
 from ms_models.train.checkpoints.run_directory import read_manifest, remove_leftovers
 from ms_models.train.config import RunConfig
@@ -89,7 +90,7 @@ class Loop:
     def _one_step(self, services: Services) -> None:
         config, start = self.config, time.perf_counter()
         services.before_step(self.step + 1)
-        batches = self.loader.next_step()
+        batches = prepared_step(self.subject, self.loader)
         self.step += 1
         lr = learning_rate(self.step, config.train.steps, config.optimizer, config.schedule)
         result = self.trainer.step(batches, lr)
@@ -124,8 +125,9 @@ class Loop:
             dp_rank=self.mesh.coordinates["dp"],
             limit=self.config.train.eval_sequences,
         )
-        loss, tokens = self.trainer.evaluate(batches)
-        services.after_evaluation({"step": self.step, "eval_loss": loss, "eval_tokens": tokens})
+        batches = prepared_validation(self.subject, batches, self.loader)
+        with not_training(self.subject.model):
+            services.after_evaluation({"step": self.step, **self.trainer.evaluate(batches).record()})
 
     def _save(self, services: Services) -> None:
         training = {

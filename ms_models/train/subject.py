@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from mappings.families import family_for_config
+from mappings.formats.hf_directory import read_config
 from ms_models.auto import AutoModelForCausalLM
 from ms_models.data.loader import Batch
+from ms_models.data.records import TRAIN
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.config import RunConfig
 from ms_models.train.step import count_valid
+from ms_models.train.task import MASKED, check_task
 
 
-def unchanged(batch: Batch, positions: np.ndarray) -> Batch:
+def unchanged(batch: Batch, positions: np.ndarray, split: str = TRAIN) -> Batch:
     """The batch."""
     return batch
 
@@ -29,8 +33,9 @@ class Subject:
     """Has `loss`, `parameters_of`, `place`, `held`, `mesh`, `origin`, as `ms_models.families.CausalLM`."""
     count_valid: Callable[[np.ndarray], int] = count_valid
     """Positions of labels `[B, S]` that the loss counts."""
-    prepare: Callable[[Batch, np.ndarray], Batch] = unchanged
-    """Makes what the model reads of a batch and the positions of its rows in the training stream (`[B]`)."""
+    prepare: Callable[[Batch, np.ndarray, str], Batch] = unchanged
+    """Makes what the model reads of a batch, the positions of its rows (`[B]`, in the training stream, or their numbers
+    in the validation split) and the name of the split."""
 
 
 def build(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject:
@@ -40,6 +45,11 @@ def build(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject:
         UserError: the directory does not fit.
     """
     assert config.model.path is not None
+    raw = read_config(resume or Path(config.model.path))
+    if check_task(config, family_for_config(raw)) == MASKED:
+        from ms_models.train.encoders import build_encoder
+
+        return build_encoder(config, mesh, resume)
     model = AutoModelForCausalLM.from_pretrained(resume or config.model.path, mesh, config.parallel)
     model.set_train()
     return Subject(model)

@@ -6,6 +6,7 @@ from ms_models.train.config.data import DataConfig
 from ms_models.train.config.guard import GuardConfig
 from ms_models.train.config.launch import LaunchConfig
 from ms_models.train.config.loop import TrainConfig
+from ms_models.train.config.masking import MaskingConfig
 from ms_models.train.config.model import ModelConfig
 from ms_models.train.config.optimizer import OptimizerConfig, ScheduleConfig
 from ms_models.train.config.output import MetricsConfig, OutputConfig, ProfileConfig
@@ -21,6 +22,7 @@ __all__ = [
     "DataConfig",
     "GuardConfig",
     "LaunchConfig",
+    "MaskingConfig",
     "MetricsConfig",
     "ModelConfig",
     "OptimizerConfig",

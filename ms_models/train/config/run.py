@@ -21,6 +21,7 @@ from ms_models.train.config.data import DataConfig
 from ms_models.train.config.guard import GuardConfig
 from ms_models.train.config.launch import LaunchConfig
 from ms_models.train.config.loop import TrainConfig
+from ms_models.train.config.masking import MaskingConfig
 from ms_models.train.config.model import ModelConfig
 from ms_models.train.config.optimizer import OptimizerConfig, ScheduleConfig
 from ms_models.train.config.output import MetricsConfig, OutputConfig, ProfileConfig
@@ -41,6 +42,7 @@ class RunConfig:
     data: DataConfig
     layout: ParallelLayout = field(default_factory=ParallelLayout)
     parallel: ParallelOptions = field(default_factory=ParallelOptions)
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

@@ -29,6 +29,7 @@ from ms_models.train.checkpoints.run_directory import (
     verify,
 )
 from ms_models.train.config import RunConfig
+from ms_models.train.task import MASKED, check_encoder, check_task, longest_sequence
 
 BYTES_PER_PARAMETER = 12
 """Of a checkpoint: fp32 weight and two moments."""
@@ -58,7 +59,10 @@ def check_model(config: RunConfig) -> Model:
     directory = Path(config.model.path)
     raw = read_config(directory)
     family = family_for_config(raw, str(directory / "config.json"))
+    task = check_task(config, family)
     check_trainable(family, raw, config.layout)
+    if task == MASKED:
+        check_encoder(config)
     if config.layout.pp > 1:
         check_sizes(config.parallel.schedule_for(config.layout), config.layout, config.train.accumulation)
     if config.layout.zero == 3:
@@ -126,9 +130,12 @@ def check_length(seq_length: int, model: Model) -> None:
     Raises:
         UserError: they are longer.
     """
-    limit = model.config.get("max_position_embeddings")
-    if isinstance(limit, int) and seq_length > limit:
-        raise UserError(f"sequences of {seq_length} tokens exceed the model's max_position_embeddings of {limit}")
+    limit = longest_sequence(model.family, model.config)
+    if limit is not None and seq_length > limit:
+        raise UserError(
+            f"sequences of {seq_length} tokens are longer than the {limit} that the model's max_position_embeddings of "
+            f"{model.config['max_position_embeddings']} allows"
+        )
 
 
 def check_output(config: RunConfig, model: Model) -> None:

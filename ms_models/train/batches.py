@@ -1,0 +1,50 @@
+"""Batches as the model of a run reads them, with the positions of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ms_models.data.loader import Batch, TrainingLoader
+from ms_models.data.order import batch_positions
+from ms_models.data.records import TRAIN, VALIDATION
+from ms_models.train.subject import Subject
+
+
+def prepared_step(subject: Subject, loader: TrainingLoader) -> list[Batch]:
+    """The micro-batches of the next step; advances the loader."""
+    start = loader.position
+    batches = loader.next_step()
+    positions = batch_positions(
+        start,
+        1,
+        micro_batch_size=loader.micro_batch_size,
+        accumulation=loader.accumulation,
+        dp=loader.dp,
+        dp_rank=loader.dp_rank,
+    )[0]
+    return [subject.prepare(batch, rows, TRAIN) for batch, rows in zip(batches, positions, strict=True)]
+
+
+def prepared_validation(subject: Subject, batches: Iterable[Batch], loader: TrainingLoader) -> Iterator[Batch]:
+    """The validation batches of a rank, which has each dp-th row of the split.
+
+    Rows that fill up the last batch get numbers beyond the split; none of their labels counts.
+    """
+    for number, batch in enumerate(batches):
+        size = len(batch["input_ids"])
+        rows = (number * size + np.arange(size)) * loader.dp + loader.dp_rank
+        yield subject.prepare(batch, rows, VALIDATION)
+
+
+@contextmanager
+def not_training(model: Any) -> Iterator[None]:
+    """Values are not dropped meanwhile."""
+    model.set_train(False)
+    try:
+        yield
+    finally:
+        model.set_train()
