@@ -16,6 +16,7 @@ import typer
 
 from mappings.errors import UserError
 from migrate.cli_options import Directory, File, Force, Json, Page, ReportFile, Sarif, finish
+from migrate.cli_registry import registry
 from migrate.cli_weights import weights
 from migrate.runs_cli import data, train
 
@@ -29,6 +30,7 @@ app.add_typer(weights, name="weights")
 app.add_typer(parity, name="parity")
 for command in (data.data, train.train):
     app.command()(command)
+app.command()(registry)
 
 
 def _version(show: bool) -> None:
