@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from mappings.formats.manifest import fsync_directory
 from mappings.formats.safetensors import build_header
 from mappings.holdings import Held
 
+NO_SIDE_FILE = (".safetensors", ".bin", ".pt", ".pth", INDEX, manifest.NAME)
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json")
 
 
@@ -43,6 +44,12 @@ class Origin:
         if self.config is None or path.name != "config.json":
             return path.read_bytes()
         return (json.dumps(self.config, indent=2) + "\n").encode()
+
+    def side_files(self) -> Iterator[tuple[str, bytes]]:
+        """Name and content of what stands beside the weights in a checkpoint: config, tokenizer."""
+        for path in sorted(self.directory.iterdir()):
+            if path.is_file() and not path.name.endswith(NO_SIDE_FILE) and not path.name.startswith("."):
+                yield path.name, self.side_file(path)
 
     def stored(self, values: Mapping[str, np.ndarray], held: Mapping[str, Held]) -> dict[str, np.ndarray]:
         """The tensors as they are stored, of those in memory, which may be fused and named otherwise.

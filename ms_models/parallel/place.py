@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from mappings.arrangement import Arrangement
 from mappings.families import Family
 from mappings.families.family import HF
 from mappings.holdings import Held, Holdings
 from mappings.parallel_options import ParallelOptions
+from mappings.rank_cuts import RankCuts
 from mappings.shards import chunks_of_stage, padded_rows
 from ms_models.parallel.context import ContextPlace
 from ms_models.parallel.mesh import Mesh
@@ -39,6 +41,25 @@ class Place:
         """
         mesh = self.mesh
         return Holdings(self.family, self.raw, mesh.layout, mesh.rank, self.spelling, self.optional).tensors
+
+    def stored(self, rank: int, *, states: bool) -> dict[str, Arrangement]:
+        """The tensors in a rank's file of a checkpoint.
+
+        Args:
+            rank: of the world.
+            states: whether optimizer states of the parameters are meant.
+        """
+        cuts = RankCuts(self.family, self.raw, self.mesh.layout)
+        return {
+            spelled.name: arrangement
+            for spelled, arrangement in cuts.tensors(rank, states)
+            if not spelled.optional or spelled.optional in self.optional
+        }
+
+    @property
+    def family_name(self) -> str:
+        """Of the manifest."""
+        return self.family.name
 
     @cached_property
     def chunks(self) -> list[range]:

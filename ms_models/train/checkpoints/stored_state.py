@@ -17,7 +17,6 @@ from mappings.cutting import fill
 from mappings.errors import UserError
 from mappings.families.family import HF
 from mappings.formats.safetensors import TensorEntry, read_bytes
-from mappings.rank_cuts import RankCuts
 from ms_models.parallel.optimizer_sharding import OptimizerSharding
 from ms_models.parallel.place import Place
 from ms_models.train.optimizer import AdamW
@@ -35,7 +34,7 @@ def weights(trainer: Trainer) -> Arrays:
     elif place.spelling == HF:
         return values
     consist = {name: held.arrangement for name, held in place.held.items()}
-    return _rearranged(_stored(place, place.mesh.rank, states=False), values, consist)
+    return _rearranged(place.stored(place.mesh.rank, states=False), values, consist)
 
 
 def states(trainer: Trainer) -> Arrays:
@@ -43,7 +42,7 @@ def states(trainer: Trainer) -> Arrays:
     place, optimizer = trainer.model.place, trainer.optimizer
     trained = {name for bucket in trainer.sharding.buckets for name in bucket.names}
     consist = {name: held.arrangement for name, held in place.held.items()}
-    wanted = _stored(place, place.mesh.rank, states=True)
+    wanted = place.stored(place.mesh.rank, states=True)
     result: Arrays = {}
     if place.spelling == HF:
         for kind in optimizer.flat:
@@ -91,7 +90,7 @@ def load_states(trainer: Trainer, read: Callable[[int], tuple[Path, list[TensorE
     # Replicas of the same experts and of what is no expert: all of them differ in dp only.
     for owner in dict.fromkeys(layout.state_owner(rank) for rank in layout.group(trainer.mesh.rank, "dp")):
         stored = {entry.name: _array(entry) for entry in read(owner)[1]}
-        _take(optimizer, state, missing, kept, stored, _stored(place, owner, states=True))
+        _take(optimizer, state, missing, kept, stored, place.stored(owner, states=True))
     if lacking := [name for name, count in missing.items() if count]:
         raise UserError(f"{path}: optimizer state does not fit the model: elements of {', '.join(lacking[:8])} missing")
     optimizer.load_state(state, step, str(path))
@@ -126,16 +125,6 @@ def _take(
                 if value is not None and value.shape == consist[source].shape:
                     full = f"{kind}.{name}"
                     missing[full] -= fill(state[full], arrangement, value, consist[source])
-
-
-def _stored(place: Place, rank: int, *, states: bool) -> dict[str, Arrangement]:
-    """The tensors of a rank's file."""
-    cuts = RankCuts(place.family, place.raw, place.mesh.layout)
-    return {
-        spelled.name: arrangement
-        for spelled, arrangement in cuts.tensors(rank, states)
-        if not spelled.optional or spelled.optional in place.optional
-    }
 
 
 def _rearranged(wanted: Mapping[str, Arrangement], values: Arrays, consist: Mapping[str, Arrangement]) -> Arrays:
