@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from mappings.errors import UserError
 from ms_models.train.config.bounds import number
 
+EITHER = "give either 'data.path' (prepared data) or 'data.text' (text to prepare)"
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -31,8 +33,13 @@ class DataConfig:
     field: str = "text"
     """Name of the text in JSON-lines records."""
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the section names data."""
+        return self.path is not None or bool(self.text)
+
     def __post_init__(self) -> None:
-        if (self.path is None) == (not self.text):
-            raise UserError("config: give either 'data.path' (prepared data) or 'data.text' (text to prepare)")
+        if self.path is not None and self.text:
+            raise UserError(f"config: {EITHER}")
         if self.text and self.seq_length is None:
             raise UserError("config: 'data.seq_length' is missing; 'data.text' needs it")

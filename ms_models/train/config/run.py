@@ -17,7 +17,7 @@ from mappings.layout import ParallelLayout
 from mappings.parallel_options import ParallelOptions
 from ms_models.train.config.bounds import check_bounds
 from ms_models.train.config.checkpoint import CheckpointConfig
-from ms_models.train.config.data import DataConfig
+from ms_models.train.config.data import EITHER, DataConfig
 from ms_models.train.config.guard import GuardConfig
 from ms_models.train.config.launch import LaunchConfig
 from ms_models.train.config.loop import TrainConfig
@@ -39,7 +39,7 @@ class RunConfig:
     model: ModelConfig
     train: TrainConfig
     output: OutputConfig
-    data: DataConfig
+    data: DataConfig = field(default_factory=DataConfig)
     layout: ParallelLayout = field(default_factory=ParallelLayout)
     parallel: ParallelOptions = field(default_factory=ParallelOptions)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
@@ -54,6 +54,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        batches = self.model.adapter and self.model.adapter.batches
+        if not batches and not self.data.is_given:
+            raise UserError(f"config: {EITHER}")
+        if batches and self.data.is_given:
+            raise UserError("config: 'model.adapter.batches' takes the place of data; leave section 'data' empty")
         if self.schedule.warmup_steps >= self.train.steps:
             raise UserError(
                 f"config: 'schedule.warmup_steps' is {self.schedule.warmup_steps}, but the run has {self.train.steps} "
