@@ -70,6 +70,11 @@ class TrainingLoader:
         """What a checkpoint keeps: where the run is in which data."""
         return {"position": self.position, "seed": self.seed, "rows": self._order.rows, "shards": self.data.fingerprint}
 
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on at the position of a checkpoint, which is of this data (`check_state`); dp may be another."""
+        self.position = state["position"]
+        self._rows, self._remaining = iter(()), 0
+
     @classmethod
     def check_state(cls, state: Mapping[str, Any], data: PreparedData, seed: int) -> None:
         """Refuses to go on in other data than the run began with.
@@ -100,22 +105,23 @@ class TrainingLoader:
 def validation_batches(
     directory: Path, *, micro_batch_size: int, dp: int = 1, dp_rank: int = 0, limit: int | None = None
 ) -> Iterator[Batch]:
-    """The validation rows of one data-parallel rank; all ranks together read each row once.
+    """The validation rows of one data-parallel rank; all ranks together read each row once, in as many batches each.
 
     Args:
         directory: prepared data.
-        micro_batch_size: rows per batch; the last batch is filled up with rows whose labels are all ignored.
+        micro_batch_size: rows per batch; the last ones are filled up with rows whose labels are all ignored.
         dp: number of data-parallel ranks.
         dp_rank: this one.
         limit: take only the first this many rows of the split; None takes all.
     """
     split = PreparedData.read(directory).splits[VALIDATION]
-    rows = np.arange(split.rows if limit is None else min(limit, split.rows), dtype=np.int64)[dp_rank::dp]
-    fill = -len(rows) % micro_batch_size
-    padded = np.concatenate([rows, np.zeros(fill, np.int64)])
+    taken = split.rows if limit is None else min(limit, split.rows)
+    rows = np.arange(taken, dtype=np.int64)[dp_rank::dp]
+    # Ranks that share experts or parameters call each other in every forward pass: none may have a batch less.
+    length = -(-taken // (dp * micro_batch_size)) * micro_batch_size
+    padded = np.concatenate([rows, np.zeros(length - len(rows), np.int64)])
     for number, batch in enumerate(_read(directory, split, padded, micro_batch_size)):
-        if fill and (number + 1) * micro_batch_size == len(padded):
-            batch["labels"][-fill:] = IGNORED
+        batch["labels"][max(0, len(rows) - number * micro_batch_size) :] = IGNORED
         yield batch
 
 

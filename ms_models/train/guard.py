@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ms_models.train.config import GuardConfig
 from ms_models.train.errors import RunError
 from ms_models.train.step import StepResult
@@ -16,6 +19,14 @@ class Guard:
 
     def __init__(self, config: GuardConfig, skips: int = 0) -> None:
         self.config, self.skips = config, skips
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"skips": self.skips}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state` gave."""
+        self.skips = state["skips"]
 
     def judge(self, step: int, result: StepResult, batch: str) -> str | None:
         """Looks at a step that was taken or left out.

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ms_models.compat.device import synchronize
 from ms_models.data.loader import TrainingLoader, validation_batches
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.batches import not_training, prepared_step, prepared_validation
-from ms_models.train.checkpoints import checkpoint, random_state
-from ms_models.train.checkpoints.run_directory import read_manifest, remove_leftovers
+from ms_models.train.checkpoints import random_state
+from ms_models.train.checkpoints.checkpoints import Checkpoints
+from ms_models.train.checkpoints.saver import Saved
+from ms_models.train.checkpoints.states import Stateful
 from ms_models.train.config import RunConfig
+from ms_models.train.errors import RunError
 from ms_models.train.guard import Guard
 from ms_models.train.host_thread import wait_quietly
 from ms_models.train.schedule import learning_rate
@@ -44,22 +48,13 @@ class Loop:
 
     def __init__(self, config: RunConfig, mesh: Mesh, resume: Path | None) -> None:
         self.config, self.mesh = config, mesh
-        self.directory = Path(config.output.directory)
         self.step = self.tokens = 0
         random_state.seed_all(config.train.seed, mesh.rank)
         self.subject = build(config, mesh, resume)
         self.trainer = Trainer(
             self.subject.model, mesh, config.optimizer, jit=config.train.jit, count_valid=self.subject.count_valid
         )
-        position = skips = 0
-        if resume is not None:
-            manifest = read_manifest(resume)
-            checkpoint.load(resume, manifest, self.trainer)
-            training = manifest.training
-            self.step, self.tokens, skips = training["step"], training["tokens"], training["skips"]
-            position = training["data"]["position"]
-        self.guard = Guard(config.guard, skips)
-        self.saved_step = self.step
+        self.guard = Guard(config.guard)
         self.loader = TrainingLoader(
             config.data_directory,
             seed=config.train.seed,
@@ -67,23 +62,33 @@ class Loop:
             accumulation=config.train.accumulation,
             dp=config.layout.dp,
             dp_rank=mesh.coordinates["dp"],
-            position=position,
         )
-        if mesh.rank == 0:
-            remove_leftovers(self.directory)
+        states: dict[str, Stateful] = {"data": self.loader, "guard": self.guard}
+        self.checkpoints = Checkpoints(config, self.trainer, states)
+        if resume is not None:
+            training = self.checkpoints.restore(resume)
+            self.step, self.tokens = training["step"], training["tokens"]
+        self.saved_step = self.step
 
     def run(self, last: int, services: Services) -> None:
         """Steps up to and including `last`, with evaluations and checkpoints between and a checkpoint at the end."""
         config = self.config
         services.tell(self._headline())
-        while self.step < last:
-            self._one_step(services)
-            if self._is_due(config.train.eval_every, config.train.steps):
-                self._evaluate(services)
-            if self._is_due(config.checkpoint.every, last):
-                self._save(services)
+        try:
+            while self.step < last:
+                self._one_step(services)
+                self._saved(self.checkpoints.poll(), services)
+                if self._is_due(config.train.eval_every, config.train.steps):
+                    self._evaluate(services)
+                if self._is_due(config.checkpoint.every, last):
+                    self._save(services)
+        except RunError:
+            # Every rank is here, so that the checkpoint that is being written can be completed.
+            self._saved(self.checkpoints.finish(), services)
+            raise
         if self.saved_step != self.step:
             self._save(services)
+        self._saved(self.checkpoints.finish(), services)
         if self.step < config.train.steps:
             services.tell(f"stopped after step {self.step} of {config.train.steps}; go on with --resume")
 
@@ -130,15 +135,12 @@ class Loop:
             services.after_evaluation({"step": self.step, **self.trainer.evaluate(batches).record()})
 
     def _save(self, services: Services) -> None:
-        training = {
-            "tokens": self.tokens,
-            "skips": self.guard.skips,
-            "data": self.loader.state(),
-            "config": self.config.to_dict(),
-        }
-        path = checkpoint.save(self.directory, self.step, self.trainer, training, keep=self.config.checkpoint.keep)
+        self._saved(self.checkpoints.save(self.step, self.tokens), services)
         self.saved_step = self.step
-        services.after_save(self.step, path)
+
+    def _saved(self, checkpoints: Sequence[Saved], services: Services) -> None:
+        for saved in checkpoints:
+            services.after_save(saved.step, saved.directory, saved.record())
 
     def _is_due(self, every: int, last: int) -> bool:
         return every > 0 and (self.step % every == 0 or self.step == last)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mappings.errors import UserError
 from mappings.formats.manifest import NAME as MANIFEST
-from mappings.formats.manifest import Manifest, damaged_files, fsync_directory
+from mappings.formats.manifest import Manifest, fsync_directory
 
 LATEST = "LATEST"
 METRICS = "metrics.jsonl"
@@ -52,7 +52,7 @@ def find_latest(run: Path) -> Path:
         if saved := complete_checkpoints(run):
             return saved[-1][1]
         raise UserError(f"{run}: no {LATEST} file and no checkpoint to resume from; start without --resume")
-    name = path.read_text(encoding="utf-8").strip()
+    name = path.read_text(encoding="utf-8", errors="replace").strip()
     if not STEP.fullmatch(name):
         raise UserError(f"{path}: must hold a name like {step_name(100)}, found {name!r}")
     if not (run / name / MANIFEST).is_file():
@@ -73,37 +73,46 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def verify(directory: Path, manifest: Manifest) -> None:
-    """Checks the hash of every file of a checkpoint.
+def commit(run: Path, step: int, keep: int, permanent_every: int = 0) -> None:
+    """Makes a staged checkpoint the newest: rename, `LATEST`, then removal of what is kept no longer.
 
-    Raises:
-        UserError: lists what is missing or damaged.
+    Args:
+        run: run directory.
+        step: of the staged checkpoint.
+        keep: the last ones up to it that stay.
+        permanent_every: those of multiples of this step stay as well; 0 for none.
     """
-    if problems := damaged_files(directory, manifest):
-        raise UserError(
-            f"{directory}: damaged checkpoint: {'; '.join(problems)}; "
-            f"to go on from an older one, write its name into {LATEST}"
-        )
-
-
-def commit(run: Path, step: int, keep: int) -> None:
-    """Makes a staged checkpoint the newest: rename, `LATEST`, then removal of all but the last `keep` up to it."""
     target = run / step_name(step)
+    replaced = None
     if target.exists():
         # A run that went back to an earlier checkpoint passes this step again. LATEST names the earlier one.
-        shutil.rmtree(target)
+        replaced = run / f".{target.name}.replaced.tmp"
+        target.rename(replaced)
     (run / staging_name(step)).rename(target)
     fsync_directory(run)
+    point_latest(run, target.name)
+    if replaced is not None:
+        shutil.rmtree(replaced)
+    for directory in outlived(complete_checkpoints(run), step, keep, permanent_every):
+        (directory / MANIFEST).unlink()  # first, so that a half-removed directory never looks complete
+        shutil.rmtree(directory)
+
+
+def outlived(saved: list[tuple[int, Path]], step: int, keep: int, permanent_every: int) -> list[Path]:
+    """Of complete checkpoints, ascending, those to remove once that of `step` is complete; later ones stay."""
+    older = [(number, path) for number, path in saved if number <= step][:-keep]
+    return [path for number, path in older if not permanent_every or number % permanent_every]
+
+
+def point_latest(run: Path, name: str) -> None:
+    """Replaces `LATEST`."""
     temporary = run / f"{LATEST}.tmp"
     with temporary.open("w", encoding="utf-8") as file:
-        file.write(f"{target.name}\n")
+        file.write(f"{name}\n")
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(run / LATEST)
     fsync_directory(run)
-    for _, directory in [found for found in complete_checkpoints(run) if found[0] <= step][:-keep]:
-        (directory / MANIFEST).unlink()  # first, so that a half-removed directory never looks complete
-        shutil.rmtree(directory)
 
 
 def remove_leftovers(run: Path) -> None:

@@ -16,18 +16,10 @@ from mappings.formats.hf_directory import read_config, read_tensors
 from mappings.formats.manifest import NAME as MANIFEST
 from mappings.formats.manifest import Manifest, hash_file
 from mappings.holdings import check_trainable
-from mappings.layout import ParallelLayout
-from ms_models.data.loader import TrainingLoader
 from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.data.tokenization import FILE as TOKENIZER
 from ms_models.parallel.schedules.orders import check_sizes
-from ms_models.train.checkpoints.run_directory import (
-    complete_checkpoints,
-    find_latest,
-    read_manifest,
-    step_name,
-    verify,
-)
+from ms_models.train.checkpoints.run_directory import complete_checkpoints
 from ms_models.train.config import RunConfig
 from ms_models.train.task import MASKED, check_encoder, check_task, longest_sequence
 
@@ -148,56 +140,15 @@ def check_output(config: RunConfig, model: Model) -> None:
     parent = next(path for path in (run, *run.absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise UserError(f"output.directory {run}: cannot be written")
-    if (saved := complete_checkpoints(run)) and not config.checkpoint.resume:
+    if (saved := complete_checkpoints(run)) and not config.checkpoint.is_resumed:
         raise UserError(
             f"{run}: holds a run with checkpoints up to step {saved[-1][0]}; use --resume or another directory"
         )
-    need = (
-        BYTES_PER_PARAMETER * model.parameters * (config.checkpoint.keep + 1 - min(len(saved), config.checkpoint.keep))
-    )
+    count = max(1, config.checkpoint.count(config.train.steps) - len(saved))
+    need = BYTES_PER_PARAMETER * model.parameters * count
     free = shutil.disk_usage(parent).free
     if free < need:
         raise UserError(
-            f"output.directory {run}: {need / 1e9:.2f} GB are needed for checkpoints, {free / 1e9:.2f} GB are free; "
-            "lower checkpoint.keep or choose another disk"
+            f"output.directory {run}: {need / 1e9:.2f} GB are needed for checkpoints ({count}, with the one that is "
+            f"being written), {free / 1e9:.2f} GB are free; lower checkpoint.keep or choose another disk"
         )
-
-
-def check_resume(config: RunConfig, data: PreparedData) -> tuple[Path, list[str]]:
-    """The checkpoint to go on from, whole and of this run.
-
-    Returns:
-        Its directory, and a line per setting that differs from the run so far.
-
-    Raises:
-        UserError: there is none, it is damaged, or layout, data or seed differ.
-    """
-    directory = find_latest(Path(config.output.directory))
-    manifest = read_manifest(directory)
-    _check_same_layout(directory, manifest.layout, config.layout)
-    verify(directory, manifest)
-    TrainingLoader.check_state(manifest.training["data"], data, config.train.seed)
-    step = manifest.training["step"]
-    if step >= config.train.steps:
-        raise UserError(f"{directory}: the run is complete, train.steps is {config.train.steps}; raise it to go on")
-    before, now = _flat(manifest.training["config"]), _flat(config.to_dict())
-    changed = [name for name in now if name in before and before[name] != now[name] and name != "checkpoint.resume"]
-    return directory, [f"changed since {step_name(step)}: {name} {before[name]} -> {now[name]}" for name in changed]
-
-
-def _check_same_layout(directory: Path, stored: ParallelLayout, wanted: ParallelLayout) -> None:
-    if stored != wanted:
-        raise UserError(
-            f"{directory}: was saved with layout {stored}, the run has {wanted}; take it there with `msmigrate weights "
-            f"reshard {directory} -o NEW/{directory.name}` and the options of the layout, and resume in NEW"
-        )
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            result |= _flat(value, f"{prefix}{name}.")
-        else:
-            result[prefix + name] = list(value) if isinstance(value, tuple) else value
-    return result

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,7 +19,7 @@ from ms_models.data.records import PreparedData
 from ms_models.data.tokenization import read_tokenizer
 from ms_models.train.checkpoints.run_directory import LOGS, PROGRESS
 from ms_models.train.config import RESOLVED, RunConfig, load
-from ms_models.train.launch import preflight, status
+from ms_models.train.launch import preflight, resuming, status
 from ms_models.train.launch.processes import Failure, Ranks, command_line, environment, worker_log
 
 WORKER = "ms_models.train.worker"
@@ -42,6 +41,8 @@ def launch(
     overrides: Sequence[str] = (),
     *,
     resume: bool = False,
+    resume_from: str | None = None,
+    reshard: bool = False,
     dry_run: bool = False,
     stop_after: int | None = None,
     echo: Callable[[str], None] | None = None,
@@ -52,6 +53,8 @@ def launch(
         config_path: YAML configuration.
         overrides: `section.field=value` strings.
         resume: go on from the newest checkpoint; sets `checkpoint.resume`.
+        resume_from: go on from this one; sets `checkpoint.resume_from`.
+        reshard: cut it anew where it is of another layout; sets `checkpoint.reshard`.
         dry_run: check everything that needs no process, write nothing.
         stop_after: save and stop after this step.
         echo: receives each line of progress; standard output where not given.
@@ -64,7 +67,7 @@ def launch(
     """
     say = echo or _to_stdout
     config = load(config_path, overrides)
-    config = replace(config, checkpoint=replace(config.checkpoint, resume=config.checkpoint.resume or resume))
+    config = resuming.requested(config, resume=resume, resume_from=resume_from, reshard=reshard)
     if stop_after is not None and not 1 <= stop_after <= config.train.steps:
         raise UserError(f"stop_after is {stop_after}, but the run has steps 1 to {config.train.steps}")
     env = environment(config.train.threads, config.layout.world_size)
@@ -76,18 +79,18 @@ def launch(
     try:
         with _Signals() as signals:
             data = _data(config, model, dry_run, say)
-            resume_from = None
+            start = None
             if data is not None:
                 for line in preflight.check_data(config, model, data):
                     say(line)
-                if config.checkpoint.resume:
-                    resume_from, changes = preflight.check_resume(config, data)
+                if config.checkpoint.is_resumed:
+                    start, changes = resuming.check_resume(config, data)
                     for line in changes:
                         say(line)
             if dry_run:
                 say("dry run: every check passed, nothing was started")
                 return 0
-            failure = _run(config, env, resume_from, stop_after, say, signals)
+            failure = _run(config, env, start, stop_after, say, signals)
     except Interrupted as interruption:
         say(f"interrupted by {interruption}; every process was ended")
         return SIGNAL_EXIT + interruption.number
@@ -161,7 +164,7 @@ def _data(config: RunConfig, model: preflight.Model, dry_run: bool, say: Callabl
         is_same = {name: found.request.get(name) for name in wanted} == wanted
         if is_same and found.tokenizer["sha256"] == facts.sha256:
             return found
-        if config.checkpoint.resume:
+        if config.checkpoint.is_resumed:
             raise UserError(f"{directory}: was prepared with other settings than the run's data section; restore those")
         if not dry_run:
             shutil.rmtree(directory)

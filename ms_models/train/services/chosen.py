@@ -37,10 +37,10 @@ class Services(Service):
         for service in self.services:
             service.after_evaluation(record)
 
-    def after_save(self, step: int, directory: Path) -> None:
+    def after_save(self, step: int, directory: Path, record: Mapping[str, Any]) -> None:
         """See `Service`."""
         for service in self.services:
-            service.after_save(step, directory)
+            service.after_save(step, directory, record)
 
     def tell(self, line: str) -> None:
         """See `Service`."""

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one record per optimizer step, and one per evaluation, at full precision. Imports no MindSpore."""
+"""`metrics.jsonl`: a record of each step, evaluation and checkpoint, at full precision. Imports no MindSpore."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ class MetricsFile(Service):
         self._file.flush()
 
     after_evaluation = after_step
+
+    def after_save(self, step: int, directory: Path, record: Mapping[str, Any]) -> None:
+        """Appends its record."""
+        self.after_step(record)
 
     def close(self, error: BaseException | None) -> None:
         """Everything is on the disk."""

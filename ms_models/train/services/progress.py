@@ -37,9 +37,12 @@ class Progress(Service):
         step, loss, tokens = record["step"], record["eval_loss"], record["eval_tokens"]
         self.tell(f"step {step}: validation loss {loss:.4f} over {tokens:,} tokens")
 
-    def after_save(self, step: int, directory: Path) -> None:
+    def after_save(self, step: int, directory: Path, record: Mapping[str, Any]) -> None:
         """One line."""
-        self.tell(f"step {step}: saved {directory}")
+        size, seconds, waited = (record[f"checkpoint_{name}"] for name in ("bytes", "s", "blocked_s"))
+        self.tell(
+            f"step {step}: saved {directory} ({size / 1e6:,.1f} MB in {seconds:.1f} s, training waited {waited:.1f} s)"
+        )
 
     def tell(self, line: str) -> None:
         """One line, at once visible."""

@@ -26,8 +26,15 @@ class Service:
     def after_evaluation(self, record: Mapping[str, Any]) -> None:
         """An evaluation is done; see `after_step`."""
 
-    def after_save(self, step: int, directory: Path) -> None:
-        """A checkpoint is complete."""
+    def after_save(self, step: int, directory: Path, record: Mapping[str, Any]) -> None:
+        """A checkpoint is complete, which may be steps after the one it is of.
+
+        Args:
+            step: it is of.
+            directory: where it is.
+            record: what metrics.jsonl gets: step, seconds from it to the complete checkpoint, those in which training
+                waited, bytes.
+        """
 
     def tell(self, line: str) -> None:
         """A line for the person who watches."""
