@@ -4,7 +4,7 @@
 
 The band: the run in one process is repeated with its global batch dealt out to other micro-batches, which changes
 nothing but the order of sums. Everything else has to stay within a multiple of that distance
-(`msmigrate parity curve --noise`). Takes about half an hour on two cores; what is in DIR already is not run again.
+(`msmigrate parity curve --noise`). Takes ten minutes on two cores; what is in DIR already is not run again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ RUNS = {
 NOISE = ("one_again", "one_in_eighths")
 TORCH = "pytorch"
 KEYS = ("loss", "grad_norm")
+# Kernels of two frameworks round differently: MindSpore's exp on CPU is 5e-6 off. The loss averages it away, the norm of
+# the gradient does not, and repetitions within one framework do not show it.
+FLOORS = {("pytorch", "grad_norm"): "1e-4"}
 CONFIG = """\
 model: {{path: {model}}}
 data: {{path: {data}}}
@@ -67,7 +70,8 @@ def main() -> int:
     for name in ("dp2_tp2_pp2", TORCH):
         for key in KEYS:
             print(f"--- {name} against one process, {key}", flush=True)
-            command = ["msmigrate", "parity", "curve", curves["one"], curves[name], "--key", key, *noise]
+            floor = ("--first-rtol", FLOORS.get((name, key), "1e-6"))
+            command = ["msmigrate", "parity", "curve", curves["one"], curves[name], "--key", key, *floor, *noise]
             ends.append(subprocess.run([str(word) for word in command], env=environment(), check=False).returncode)
     return max(ends)
 
