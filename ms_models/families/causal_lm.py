@@ -116,6 +116,30 @@ class CausalLM(Pretrained):
             return x_BSM
         return self.total_loss(x_BSM, input_ids, labels, attention_mask)
 
+    def measure(
+        self,
+        x_BSM: Tensor | None,
+        chunk: int,
+        input_ids: Tensor,
+        labels: Tensor,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """`advance` for evaluations: behind the last chunk `[2]` fp32, the summed loss and how many targets were hit.
+
+        The loss is that of the next token alone, whatever else a family trains on. A target is hit where it is the
+        likeliest token. Of a divided sequence this rank's part.
+        """
+        if not self.is_last or chunk < self.last_chunk:
+            return self.advance(x_BSM, chunk, input_ids, labels, attention_mask)
+        if self.is_first and chunk == 0:
+            x_BSM = self.body.embed(input_ids)
+        x_BSM = self.body.through(x_BSM, chunk, input_ids.shape[1], attention_mask)[0]
+        logits = self.head(self.body.finish(x_BSM)).reshape(-1, self.vocab_rows)
+        targets = self.targets(labels).reshape(-1)
+        known = ops.logical_and(input_ids >= 0, input_ids < self.vocab).all()
+        total = ops.where(known, self.cross_entropy(logits, targets).sum(), float("nan"))
+        return ops.stack((total, self.cross_entropy.hits(logits, targets).sum()))
+
     def parameters_of(self, chunk: int) -> list[Parameter]:
         """Trainable parameters that a chunk of this stage uses: its layers, and the ends of the model."""
         first, last = self.body.chunks[chunk]

@@ -81,6 +81,29 @@ class MaskedLM(Pretrained):
         total = ops.where(known, losses.sum(), float("nan"))
         return total, (targets != IGNORED).astype(ms.float32).sum()
 
+    def measure(
+        self,
+        x_BSM: Tensor | None,
+        chunk: int,
+        input_ids: Tensor,
+        labels: Tensor,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """`[2]` fp32: the summed loss, and at how many labelled positions the label is the likeliest token.
+
+        Args:
+            x_BSM: not used, an encoder is one chunk; nor is `chunk`.
+            chunk: 0.
+            input_ids: `[B, S]` int32 or int64.
+            labels: see `loss`.
+            attention_mask: see `loss`.
+        """
+        logits = self.head(self.encode(input_ids, attention_mask)).reshape(-1, self.vocab_rows)
+        targets = labels.reshape(-1)
+        known = ops.logical_and(input_ids >= 0, input_ids < self.vocab).all()
+        total = ops.where(known, self.cross_entropy(logits, targets).sum(), float("nan"))
+        return ops.stack((total, self.cross_entropy.hits(logits, targets).sum()))
+
     def parameters_of(self, chunk: int) -> list[Parameter]:
         """Trainable parameters of a chunk of this stage; an encoder is one chunk."""
         assert chunk == 0, f"an encoder has no chunk {chunk}"

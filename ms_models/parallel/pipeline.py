@@ -116,7 +116,10 @@ class Pipeline:
         return losses
 
     def evaluate(self, batches: Sequence[Inputs]) -> list[Tensor]:
-        """On the last stage, the summed loss of each micro-batch; on the others nothing."""
+        """On the last stage, what the model measures of each micro-batch, `[2]`; on the others nothing.
+
+        Of a model that measures nothing, the summed loss.
+        """
         losses: list[Tensor] = []
         pp = self.place.mesh.layout.pp
         last = len(self._chunks) * pp - 1
@@ -177,8 +180,12 @@ class _Chunk:
         parameters = ParameterTuple(model.parameters_of(chunk))
         add = adder(parameters)
         is_last = self.is_last
+        # The value of the last chunk is asked for by evaluations only.
+        measures = self.is_last and hasattr(model, "measure")
 
         def value(x: Tensor | None, input_ids: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+            if measures:
+                return model.measure(x, chunk, input_ids, labels, mask)  # type: ignore[attr-defined,no-any-return]
             return model.advance(x, chunk, input_ids, labels, mask)
 
         def weighted(
@@ -216,7 +223,7 @@ class _Chunk:
         self._input = compiled(backward_input) if splits and not self.is_first else None
 
     def value(self, x: Tensor | None, batch: Inputs) -> Tensor:
-        """Hidden states, or the summed loss."""
+        """Hidden states, or what an evaluation asks for."""
         result: Tensor = self._value(x, *batch)
         return result
 

@@ -88,9 +88,7 @@ class VocabParallelCrossEntropy(nn.Cell):
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Losses `[N]` fp32 for `logits` `[N, rows]` and integer `labels` `[N]`, ids of the whole vocabulary."""
-        logits = logits.astype(ms.float32)
-        if self.real < self.rows:
-            logits = ops.where(ops.arange(self.rows) < self.real, logits, LOWEST)
+        logits = self.without_padding(logits)
         highest = ops.stop_gradient(logits).max(axis=-1).expand_dims(0)
         highest = self.gather(highest).max(axis=0)
         total = self.reduce(ops.exp(logits - highest.expand_dims(-1)).sum(axis=-1))
@@ -102,3 +100,24 @@ class VocabParallelCrossEntropy(nn.Cell):
         known = ops.logical_and(labels >= 0, labels < self.vocab)
         losses = ops.where(known, ops.log(total) + highest - target, float("nan"))
         return ops.where(labels == IGNORED, 0.0, losses)
+
+    def hits(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Where the label is the likeliest token of the whole vocabulary, the first of several: `[N]` fp32, 1 or 0.
+
+        Args:
+            logits: `[N, rows]`, this rank's columns.
+            labels: `[N]` integers, ids of the whole vocabulary.
+        """
+        logits = self.without_padding(logits)
+        highest = self.gather(logits.max(axis=-1).expand_dims(0))
+        tokens = self.gather((logits.argmax(axis=-1).astype(ms.int32) + self.start).expand_dims(0))
+        rank = highest.argmax(axis=0).astype(ms.int32).expand_dims(0)
+        token = ops.gather_elements(tokens, 0, rank).squeeze(0)
+        return (token == labels).astype(ms.float32)
+
+    def without_padding(self, logits: Tensor) -> Tensor:
+        """The logits as fp32, those of columns past the vocabulary out of reach."""
+        logits = logits.astype(ms.float32)
+        if self.real < self.rows:
+            return ops.where(ops.arange(self.rows) < self.real, logits, LOWEST)
+        return logits

@@ -26,6 +26,7 @@ from ms_models.parallel.parameter_sharding import ParameterSharding
 from ms_models.parallel.pipeline import Inputs, Pipeline
 from ms_models.train.backward import Backward
 from ms_models.train.config import OptimizerConfig
+from ms_models.train.evaluation import Evaluation, evaluate
 from ms_models.train.gradients import GradientBuffers, agree, clip_factor
 from ms_models.train.optimizer import AdamW, shard
 
@@ -99,18 +100,9 @@ class Trainer:
         synchronize()  # a compiled update may still be under way, and weights be read without waiting for it
         return StepResult(loss, norm, tokens, is_finite)
 
-    def evaluate(self, batches: Iterable[Batch]) -> tuple[float, int]:
-        """Mean loss over the valid tokens that all ranks' batches hold together, and their number."""
-        sums: list[Tensor] = []
-        counts = []
-        for batch in batches:
-            sums += self._passes.evaluate([_tensors(batch)])
-            counts.append(self._count_valid(batch["labels"]))
-        tokens = self._sum_counts(counts)
-        total = self._sum_losses(sums)
-        if not tokens:
-            raise UserError("data: the validation split has no token to evaluate on")
-        return total / tokens, tokens
+    def evaluate(self, batches: Iterable[Batch]) -> Evaluation:
+        """Loss and hits over the batches that all ranks hold together; every rank calls it."""
+        return evaluate(self.model, self._passes, self.mesh, batches, self._count_valid)
 
     def _forward_backward(self, batches: list[Inputs], scale: Tensor) -> list[Tensor]:
         """Adds the gradients to the accumulators; gives the summed losses that this rank computed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -99,22 +100,42 @@ def test_five_steps_equal_pytorch(paths: tuple[Path, Path], jit: bool) -> None:
 def test_evaluation_weighs_tokens_and_ignores_filling(paths: tuple[Path, Path]) -> None:
     model = AutoModelForCausalLM.from_pretrained(paths[0])
     trainer = Trainer(model, Mesh.single(), CONFIG, jit=False)
-    by_size = {
-        size: trainer.evaluate(validation_batches(paths[1], micro_batch_size=size)) for size in (1, 2, 5)
-    }  # 5 rows: size 2 fills up one row
     reference = TorchAuto.from_pretrained(paths[0], attn_implementation="eager")
-    total, count = 0.0, 0
-    for batch in validation_batches(paths[1], micro_batch_size=1):
-        ids, mask, labels = (torch.from_numpy(batch[n]).long() for n in ("input_ids", "attention_mask", "labels"))
+
+    def batches(size: int, dp: int = 1, rank: int = 0) -> list[dict[str, np.ndarray]]:
+        """The validation split; every other label is what the model says, so that there is something to hit."""
+        found = []
+        for batch in validation_batches(paths[1], micro_batch_size=size, dp=dp, dp_rank=rank):
+            labels = batch["labels"].copy()
+            said = likeliest(batch)
+            known = (labels[:, 1::2] != IGNORED) & (batch["input_ids"][:, :1] % 2 == 0)
+            labels[:, 1::2] = np.where(known, said[:, ::2], labels[:, 1::2])
+            found.append({**batch, "labels": labels})
+        return found
+
+    def logits_of(batch: Mapping[str, np.ndarray]) -> torch.Tensor:
+        ids, mask = (torch.from_numpy(batch[name]).long() for name in ("input_ids", "attention_mask"))
         with torch.no_grad():
-            logits = reference(input_ids=ids, attention_mask=mask).logits[:, :-1]
-        total += float(
-            torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
-        )
+            return reference(input_ids=ids, attention_mask=mask).logits[:, :-1]
+
+    def likeliest(batch: Mapping[str, np.ndarray]) -> np.ndarray:
+        return logits_of(batch).argmax(-1).numpy()
+
+    by_size = {size: trainer.evaluate(batches(size)) for size in (1, 2, 5)}  # 5 rows: size 2 fills up one row
+    total, count, hits = 0.0, 0, 0
+    for batch in batches(1):
+        logits, targets = logits_of(batch), torch.from_numpy(batch["labels"]).long()[:, 1:]
+        total += float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum"))
         count += count_valid(batch["labels"])
-    for loss, tokens in by_size.values():
-        assert tokens == count
-        assert loss == pytest.approx(total / count, rel=1e-6)
+        hits += int((logits.argmax(-1) == targets).sum())
+    assert 0 < hits < count
+    for found in by_size.values():
+        assert (found.tokens, found.hits) == (count, hits)
+        assert found.loss == pytest.approx(total / count, rel=1e-6)
+        assert found.perplexity == pytest.approx(np.exp(total / count), rel=1e-5)
+    shares = [batches(2, dp=2, rank=rank) for rank in (0, 1)]
+    assert [len(share) for share in shares] == [2, 2], "as many batches on both ranks, though there are 5 rows"
+    assert trainer.evaluate(shares[0] + shares[1]).hits == hits
 
 
 def test_a_step_that_is_not_finite_updates_nothing(paths: tuple[Path, Path]) -> None:
@@ -151,7 +172,7 @@ def test_divided_parameters_are_whole_only_while_they_are_used(paths: tuple[Path
         assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-6)
         assert {parameter.size for parameter in divided.model.trainable_params()} == {1}
     batches = list(validation_batches(paths[1], micro_batch_size=2))
-    assert divided.evaluate(batches)[0] == pytest.approx(alone.evaluate(batches)[0], rel=1e-6)
+    assert divided.evaluate(batches).loss == pytest.approx(alone.evaluate(batches).loss, rel=1e-6)
     assert {parameter.size for parameter in divided.model.trainable_params()} == {1}
     assert divided.divided is not None
     weights = divided.sharding.whole(divided.divided.kept)
