@@ -31,9 +31,9 @@ def fill(
         convert: takes elements of the source to those of the target; None where numpy does.
     """
     count = 0
-    for to, since in _meetings(held, stored):
-        elements = _view(source, since)
-        _view(target, to)[...] = elements if convert is None else convert(elements)
+    for to, since in meetings(held, stored):
+        elements = view(source, since)
+        view(target, to)[...] = elements if convert is None else convert(elements)
         count += int(np.prod(to.extent))
     return count
 
@@ -45,7 +45,7 @@ def cut(whole: Array, stored: Arrangement, held: Arrangement) -> Array:
     return piece
 
 
-def _meetings(held: Arrangement, stored: Arrangement) -> Iterator[tuple[Placement, Placement]]:
+def meetings(held: Arrangement, stored: Arrangement) -> Iterator[tuple[Placement, Placement]]:
     """Boxes of atoms that are in both, as they lie in each."""
     by_atom: dict[str, list[Placement]] = {}
     for placement in stored.placements():
@@ -67,7 +67,8 @@ def _part(placement: Placement, start: Shape, extent: Shape) -> Placement:
     return Placement(placement.atom, start, extent, offset, placement.strides)
 
 
-def _view(array: Array, box: Placement) -> Array:
+def view(array: Array, box: Placement) -> Array:
+    """The elements of a box in a contiguous array."""
     flat = array.reshape(-1)
     strides = [stride * array.itemsize for stride in box.strides]
     return np.lib.stride_tricks.as_strided(flat[box.offset :], box.extent, strides)

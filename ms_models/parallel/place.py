@@ -11,6 +11,7 @@ from mappings.arrangement import Arrangement
 from mappings.families import Family
 from mappings.families.family import HF
 from mappings.holdings import Held, Holdings
+from mappings.layout import ParallelLayout
 from mappings.parallel_options import ParallelOptions
 from mappings.rank_cuts import RankCuts
 from mappings.shards import chunks_of_stage, padded_rows
@@ -42,14 +43,22 @@ class Place:
         mesh = self.mesh
         return Holdings(self.family, self.raw, mesh.layout, mesh.rank, self.spelling, self.optional).tensors
 
-    def stored(self, rank: int, *, states: bool) -> dict[str, Arrangement]:
+    @cached_property
+    def _cuts(self) -> dict[ParallelLayout, RankCuts]:
+        return {}
+
+    def stored(self, rank: int, *, states: bool, layout: ParallelLayout | None = None) -> dict[str, Arrangement]:
         """The tensors in a rank's file of a checkpoint.
 
         Args:
-            rank: of the world.
+            rank: of the world of that layout.
             states: whether optimizer states of the parameters are meant.
+            layout: of the checkpoint; None is this one.
         """
-        cuts = RankCuts(self.family, self.raw, self.mesh.layout)
+        layout = layout or self.mesh.layout
+        if layout not in self._cuts:
+            self._cuts[layout] = RankCuts(self.family, self.raw, layout)
+        cuts = self._cuts[layout]
         return {
             spelled.name: arrangement
             for spelled, arrangement in cuts.tensors(rank, states)
