@@ -1,0 +1,132 @@
+"""`search`: layouts of a job, the fastest that fits first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from mappings.parallel_options import RECOMPUTE
+from migrate.plan.candidates import Candidates, Refusals
+from migrate.plan.engine import MSMIGRATE, Engine
+from migrate.plan.hardware import Hardware
+from migrate.plan.job import GIB, Choice, Job
+from migrate.plan.memory import RankMemory, memory
+from migrate.plan.shapes import ModelShapes
+from migrate.plan.timing import StepTime, step_time
+from migrate.plan.widths import LayerWidths
+from migrate.plan.work import useful_flops_per_token
+
+Axes = tuple[int, int, int, int]
+"""(tp, cp, pp, ep): what tells layouts of a job apart."""
+TOO_LARGE = "does not fit into the memory of a device"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One way to do the job that fits."""
+
+    choice: Choice
+    memory: RankMemory
+    time: StepTime
+
+    @property
+    def axes(self) -> Axes:
+        """See `Axes`."""
+        layout = self.choice.layout
+        return layout.tp, layout.cp, layout.pp, layout.ep
+
+
+@dataclass
+class Plan:
+    """What came out."""
+
+    job: Job
+    shapes: ModelShapes
+    engine: Engine
+    hardware: Hardware
+    ranked: list[Planned] = field(default_factory=list)
+    """The best of each layout, the fastest first."""
+    variants: dict[Axes, dict[int, Planned]] = field(default_factory=dict)
+    """For each layout, the best for each micro-batch size that fits."""
+    smallest: dict[Axes, int] = field(default_factory=dict)
+    """For each layout that was looked at, the least memory any policy needs, bytes."""
+    refused: Refusals = field(default_factory=Refusals)
+    looked_at: int = 0
+    """Combinations of layout, schedule, ZeRO stage and micro-batch."""
+    useful_flops: float = 0.0
+    """Of one step."""
+
+    def mfu(self, time: StepTime) -> float:
+        """Useful operations over what the devices could do at their peak."""
+        return self.useful_flops / (time.total * self.job.devices * self.hardware.peak_tflops * 1e12)
+
+
+def search(
+    shapes: ModelShapes,
+    job: Job,
+    hardware: Hardware,
+    engine: Engine = MSMIGRATE,
+    *,
+    choices: Iterable[Choice] | None = None,
+) -> Plan:
+    """Evaluates candidates and ranks them by the time of a step.
+
+    Of the recompute policies, a candidate takes the first that fits: each needs less memory and more time than the one
+    before.
+
+    Args:
+        shapes: of the model.
+        job: what is planned.
+        hardware: speeds.
+        engine: the training program.
+        choices: candidates to look at instead of all.
+    """
+    plan = Plan(job, shapes, engine, hardware)
+    widths = {kind: LayerWidths.of(shapes, kind) for kind in set(shapes.kind_of_layer)}
+    plan.useful_flops = useful_flops_per_token(shapes, widths, job.seq_length) * job.seq_length * job.global_batch
+    candidates = Candidates(shapes, job)
+    for choice in candidates if choices is None else choices:
+        plan.looked_at += 1
+        _consider(plan, widths, choice, fixed=choices is not None)
+    plan.refused.counts.update(candidates.refused.counts)
+    plan.refused.examples.update(candidates.refused.examples)
+    best = [min(found.values(), key=_order) for found in plan.variants.values()]
+    plan.ranked = sorted(best, key=_order)
+    return plan
+
+
+def _order(planned: Planned) -> tuple[float, int]:
+    return planned.time.total, planned.memory.total
+
+
+def _consider(plan: Plan, widths: dict[int, LayerWidths], choice: Choice, *, fixed: bool) -> None:
+    job = plan.job
+    least = None
+    for policy in _policies(choice, job, fixed):
+        tried = replace(choice, recompute=policy)
+        needed = memory(plan.shapes, widths, tried, job, plan.engine)
+        least = needed.total if least is None else min(least, needed.total)
+        if needed.total <= job.usable:
+            planned = Planned(tried, needed, step_time(plan.shapes, widths, tried, job, plan.engine, plan.hardware))
+            found = plan.variants.setdefault(planned.axes, {})
+            held = found.get(choice.micro_batch)
+            if held is None or _order(planned) < _order(held):
+                found[choice.micro_batch] = planned
+            break
+    else:
+        assert least is not None
+        plan.refused.add(
+            TOO_LARGE, f"{choice.layout}: {least / GIB:.1f} GiB with a micro-batch of {choice.micro_batch}"
+        )
+    layout = choice.layout
+    axes = layout.tp, layout.cp, layout.pp, layout.ep
+    if least is not None:
+        plan.smallest[axes] = min(plan.smallest.get(axes, least), least)
+
+
+def _policies(choice: Choice, job: Job, fixed: bool) -> tuple[str, ...]:
+    if fixed:
+        return (choice.recompute,)
+    if choice.layout.zero == 3:
+        return ("none",)
+    return (job.recompute,) if job.recompute is not None else RECOMPUTE
