@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,12 @@ def train(
     ] = None,
     reshard: Annotated[bool, typer.Option("--reshard", help="Cut the checkpoint anew for the run's layout.")] = False,
     stop_after: Annotated[int | None, typer.Option(min=1, help="Save and stop after this step.")] = None,
+    restarts: Annotated[
+        int | None, typer.Option(min=0, help="Times to go on from the last good checkpoint after a crash or a hang.")
+    ] = None,
+    nnodes: Annotated[int | None, typer.Option(min=1, help="Machines; start the same command on each.")] = None,
+    node_rank: Annotated[int | None, typer.Option(min=0, help="Which of them this is, from 0.")] = None,
+    master: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of machine 0.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and start nothing.")] = False,
 ) -> None:
     """Train a model: starts its own processes, one or many."""
@@ -29,7 +36,7 @@ def train(
     raise typer.Exit(
         starting.launch(
             config,
-            overrides or [],
+            [*(overrides or []), *_settings(restarts=restarts, nodes=nnodes, node_rank=node_rank, master=master)],
             resume=resume,
             resume_from=resume_from,
             reshard=reshard,
@@ -37,3 +44,8 @@ def train(
             dry_run=dry_run,
         )
     )
+
+
+def _settings(**options: int | str | None) -> list[str]:
+    # JSON is YAML, and quotes keep a host with a colon from being read as something else.
+    return [f"launch.{name}={json.dumps(value)}" for name, value in options.items() if value is not None]

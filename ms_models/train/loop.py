@@ -18,6 +18,7 @@ from ms_models.train.config import RunConfig
 from ms_models.train.errors import RunError
 from ms_models.train.guard import Guard
 from ms_models.train.host_thread import wait_quietly
+from ms_models.train.phases import enter
 from ms_models.train.schedule import learning_rate
 from ms_models.train.services.chosen import Services, services_of
 from ms_models.train.step import Trainer
@@ -130,11 +131,13 @@ class Loop:
             dp_rank=self.mesh.coordinates["dp"],
             limit=self.config.train.eval_sequences,
         )
+        enter("evaluate")
         batches = prepared_validation(self.subject, batches, self.loader)
         with not_training(self.subject.model):
             services.after_evaluation({"step": self.step, **self.trainer.evaluate(batches).record()})
 
     def _save(self, services: Services) -> None:
+        enter("save")
         self._saved(self.checkpoints.save(self.step, self.tokens), services)
         self.saved_step = self.step
 

@@ -29,6 +29,7 @@ from ms_models.train.config import OptimizerConfig
 from ms_models.train.evaluation import Evaluation, evaluate
 from ms_models.train.gradients import GradientBuffers, agree, clip_factor
 from ms_models.train.optimizer import AdamW, shard
+from ms_models.train.phases import enter
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,20 @@ class Trainer:
         Raises:
             UserError: no token of the global batch has a target.
         """
+        enter("compute")
         tokens = self._sum_counts([self._count_valid(batch["labels"]) for batch in batches])
         if not tokens:
             raise UserError("data: a global batch has no token to learn from; every label in it is ignored")
         self.gradients.zero()
         scale = Tensor(1 / tokens, ms.float32)
         sums = self._forward_backward([_tensors(batch) for batch in batches], scale)
+        enter("reduce")
         gradients = self.gradients.reduce()
         loss = self._sum_losses(sums) / tokens
         norm = self.gradients.norm(gradients)
         is_finite = not agree(not (math.isfinite(loss) and math.isfinite(norm)), self.mesh)
         if is_finite:
+            enter("update")
             self.optimizer.update(gradients, lr, clip_factor(norm, self.config.clip_norm))
         synchronize()  # a compiled update may still be under way, and weights be read without waiting for it
         return StepResult(loss, norm, tokens, is_finite)

@@ -12,10 +12,11 @@ import traceback
 from pathlib import Path
 
 from mappings.errors import UserError
+from ms_models.train import phases
 from ms_models.train.checkpoints.run_directory import LOGS
 from ms_models.train.config import load
 from ms_models.train.errors import RunError
-from ms_models.train.launch import status
+from ms_models.train.launch import stacks, status
 from ms_models.train.launch.processes import die_with_parent
 
 
@@ -35,6 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     config = load(args.config)
     logs, rank = Path(config.output.directory) / LOGS, int(os.environ.get("RANK_ID", "0"))
     status.report(logs, rank, status.RUNNING)
+    stacks.answer_requests(logs, rank)
+    phases.open_record(logs, rank)
+    phases.enter("start")
     kind: status.Kind
     try:
         from ms_models.train.loop import run
@@ -46,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         message = str(error) if kind != "defect" else f"{type(error).__name__}: {error}"
         status.report(logs, rank, status.FAILED, kind, message)
         return 1
+    phases.enter("end")
     status.report(logs, rank, status.FINISHED)
     return 0
 

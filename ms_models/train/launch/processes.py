@@ -1,4 +1,4 @@
-"""Starts the ranks of a run, watches them, and ends every one of them whatever happens."""
+"""Starts the ranks of this machine, says how they are, and ends every one of them whatever happens."""
 
 from __future__ import annotations
 
@@ -7,39 +7,29 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from mappings.errors import UserError
 from ms_models.train.launch import status
+from ms_models.train.launch.failure import Cause, Failure
+from ms_models.train.launch.place import NodePlace
 
 POLL_S = 0.2
 TERM_GRACE_S = 2.0
 EXIT_GRACE_S = 30.0
 """How long the launcher may take to end once every rank has finished."""
+CLUSTER_TIMEOUT_S = 120
+"""How long ranks wait for each other, and for the scheduler, when they open communication."""
 TAIL_LINES = 20
-MSRUN_LOG = "msrun.log"
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded here, because a forked child must not load anything
 DEAD_WORKER = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a run ended early."""
-
-    message: str
-    rank: int | None = None
-    kind: status.Kind = "run"
-    tail: str = ""
-    """The end of the failing rank's log."""
 
 
 def worker_log(logs: Path, rank: int) -> Path:
@@ -47,22 +37,40 @@ def worker_log(logs: Path, rank: int) -> Path:
     return logs / f"worker_{rank}.log"
 
 
-def command_line(module: str, arguments: Sequence[str], world_size: int, logs: Path) -> list[str]:
-    """How the ranks are started: the module itself for one rank, under `msrun` for several."""
-    if world_size == 1:
+def main_log(logs: Path, place: NodePlace) -> Path:
+    """Log of the process that starts the ranks of a machine."""
+    if place.world_size == 1:
+        return worker_log(logs, 0)
+    return logs / ("msrun.log" if place.nodes == 1 else f"msrun_node_{place.node}.log")
+
+
+def command_line(module: str, arguments: Sequence[str], place: NodePlace, port: int, logs: Path) -> list[str]:
+    """How the ranks of a machine are started: the module itself for a world of one, else under `msrun`.
+
+    Args:
+        module: to run with `python -m`.
+        arguments: of the module.
+        place: which ranks.
+        port: of MindSpore's scheduler, which runs on the first machine.
+        logs: directory of the ranks' logs.
+    """
+    if place.world_size == 1:
         return [sys.executable, "-m", module, *arguments]
     # msrun starts whatever `python` comes first on PATH; `environment` puts ours there. A worker number that no worker
     # has turns off its copying of the logs to the terminal.
     options = {
-        "--worker_num": world_size, "--local_worker_num": world_size, "--master_port": free_port(),
-        "--log_dir": logs, "--join": True, "--tail_worker_log": world_size, "--cluster_time_out": 120,
+        "--worker_num": place.world_size, "--local_worker_num": place.local_size, "--master_addr": place.host,
+        "--master_port": port, "--log_dir": logs, "--join": True, "--tail_worker_log": place.world_size,
+        "--cluster_time_out": CLUSTER_TIMEOUT_S,
     }  # fmt: skip
+    if place.nodes > 1:
+        options["--node_rank"] = place.node
     launcher = [sys.executable, "-m", "mindspore.parallel.cluster.run"]
     return [*launcher, *(f"{name}={value}" for name, value in options.items()), "python", "-m", module, *arguments]
 
 
-def environment(threads: int | None, world_size: int) -> dict[str, str]:
-    """Environment of the ranks: this interpreter first on PATH, and the cores shared evenly.
+def environment(threads: int | None, place: NodePlace) -> dict[str, str]:
+    """Environment of the ranks of a machine: this interpreter first on PATH, and the cores shared evenly.
 
     Raises:
         UserError: the interpreter's directory has no `python`, which msrun would start.
@@ -74,17 +82,11 @@ def environment(threads: int | None, world_size: int) -> dict[str, str]:
     env["PATH"] = f"{folder}{os.pathsep}{env.get('PATH', '')}"
     env["PYTHONUNBUFFERED"] = "1"
     if threads is not None or "OMP_NUM_THREADS" not in env:
-        env["OMP_NUM_THREADS"] = str(threads or max(1, (os.cpu_count() or 1) // world_size))
+        env["OMP_NUM_THREADS"] = str(threads or max(1, (os.cpu_count() or 1) // place.local_size))
+    env[status.NODE] = str(place.node)
     for name in ("MS_ROLE", "MS_WORKER_NUM", "MS_NODE_ID", "RANK_ID", "RANK_SIZE"):
         env.pop(name, None)  # left over from a launcher this process itself runs under
     return env
-
-
-def free_port() -> int:
-    """A TCP port that was free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def die_with_parent() -> None:
@@ -94,11 +96,12 @@ def die_with_parent() -> None:
 
 
 class Ranks:
-    """The processes of one run. A context manager: no process is left after it, however it is left."""
+    """The processes of one attempt on this machine. A context manager: none is left after it, however it is left."""
 
-    def __init__(self, command: Sequence[str], env: dict[str, str], world_size: int, logs: Path) -> None:
-        self.logs, self.world_size = logs, world_size
-        self._log = worker_log(logs, 0) if world_size == 1 else logs / MSRUN_LOG
+    def __init__(self, command: Sequence[str], env: dict[str, str], place: NodePlace, logs: Path) -> None:
+        self.logs, self.place = logs, place
+        self._log = main_log(logs, place)
+        self._ended_at: float | None = None
         with self._log.open("wb") as output:
             # A session of its own: Ctrl-C reaches the launcher only, which then ends the ranks in order.
             self._main = subprocess.Popen(
@@ -121,60 +124,57 @@ class Ranks:
         psutil.wait_procs(stubborn, timeout=TERM_GRACE_S)
         self._main.wait()
 
-    def watch(self, timeout_s: float, stall_s: float, tick: Callable[[], None]) -> Failure | None:
-        """Waits for the end; `tick` is called several times a second.
-
-        Args:
-            timeout_s: limit for the whole run; 0 for none.
-            stall_s: limit between two signs of life of any rank; 0 for none.
-            tick: what to do meanwhile.
+    def poll(self) -> Failure | bool:
+        """How the processes of this machine are; call it several times a second.
 
         Returns:
-            None when every rank finished, else what went wrong first.
+            What went wrong first; or True when every rank finished and its process ended; else False.
         """
-        start = time.time()
-        ended: float | None = None
-        while True:
-            exit_code = self._main.poll()  # before the status files, so that what was written last is seen
-            self._remember()
-            statuses = status.read_all(self.logs)
-            tick()
-            if failure := self._failure(statuses):
-                return failure
-            is_finished = len(statuses) == self.world_size and all(
-                s.state == status.FINISHED for s in statuses.values()
-            )
-            if exit_code is not None:
-                return None if is_finished and exit_code == 0 else self._launcher_failure(exit_code)
-            if is_finished:
-                ended = ended or time.time()
-                if time.time() - ended > EXIT_GRACE_S:
-                    return Failure(f"every rank finished, but the processes did not end within {EXIT_GRACE_S:.0f} s")
-            if timeout_s and time.time() - start > timeout_s:
-                return Failure(f"launch.timeout_s: not finished after {timeout_s:g} s")
-            if stall_s and time.time() - max(start, self._last_sign()) > stall_s:
-                return Failure(
-                    f"launch.stall_s: no rank reported anything for {stall_s:g} s; see the logs in {self.logs}"
+        exit_code = self._main.poll()  # before the status files, so that what was written last is seen
+        self._remember()
+        statuses = self.statuses()
+        if failure := self._failure(statuses):
+            return failure
+        is_finished = len(statuses) == self.place.local_size and all(
+            s.state == status.FINISHED for s in statuses.values()
+        )
+        if exit_code is not None:
+            return True if is_finished and exit_code == 0 else self._launcher_failure(exit_code)
+        if is_finished:
+            self._ended_at = self._ended_at or time.monotonic()
+            if time.monotonic() - self._ended_at > EXIT_GRACE_S:
+                return self._named(
+                    f"every rank finished, but the processes did not end within {EXIT_GRACE_S:.0f} s", "launcher"
                 )
-            time.sleep(POLL_S)
+        return False
+
+    def statuses(self) -> dict[int, status.Status]:
+        """What the ranks of this machine last reported."""
+        return status.read_all(self.logs, self.place.ranks)
+
+    def running(self) -> dict[int, int | None]:
+        """Ranks of this machine that are not done, and the process of each; None before it has reported."""
+        found = self.statuses()
+        pids = {rank: found[rank].pid if rank in found else None for rank in self.place.ranks}
+        return {rank: pid for rank, pid in pids.items() if pid is None or found[rank].state == status.RUNNING}
 
     def _failure(self, statuses: dict[int, status.Status]) -> Failure | None:
         failed = sorted((s for s in statuses.values() if s.state == status.FAILED), key=lambda s: s.at)
         if failed and not failed[0].lost:
             first = failed[0]
-            return Failure(first.message, first.rank, first.kind or "defect", self._tail(first.rank))
+            return self._named(first.message, first.kind or "defect", first.rank, first.at)
         dead = failed[0].lost if failed else self._dead(statuses)
         if not dead:
             return None
         # msrun ends the other ranks when it sees the first die.
         pids = {statuses[rank].pid: rank for rank in dead}
         rank = next((pids[pid] for pid in self._exit_codes() if pid in pids), dead[0])
-        return Failure(f"died{self._exit_code(statuses[rank].pid)}", rank, "run", self._tail(rank))
+        return self._named(f"died{self._exit_code(statuses[rank].pid)}", "died", rank)
 
     def _dead(self, statuses: dict[int, status.Status]) -> list[int]:
         gone = status.silently_dead(statuses)
         # One of them may have reported between the two looks.
-        return [rank for rank in gone if status.read_all(self.logs)[rank].state == status.RUNNING]
+        return [rank for rank in gone if self.statuses()[rank].state == status.RUNNING]
 
     def _exit_code(self, pid: int) -> str:
         if pid == self._main.pid:
@@ -190,16 +190,12 @@ class Ranks:
         return {int(match[1]): int(match[2]) for match in DEAD_WORKER.finditer(_read(self._log))}
 
     def _launcher_failure(self, exit_code: int) -> Failure:
-        return Failure(
-            f"the processes ended with exit code {exit_code} before every rank had finished",
-            tail=_last_lines(_read(self._log)),
-        )
+        return self._named(f"the processes ended with exit code {exit_code} before every rank had finished", "launcher")
 
-    def _tail(self, rank: int) -> str:
-        return _last_lines(_read(worker_log(self.logs, rank)))
-
-    def _last_sign(self) -> float:
-        return max((path.stat().st_mtime for path in self.logs.glob("rank_*.json")), default=0.0)
+    def _named(self, message: str, cause: Cause, rank: int | None = None, at: float | None = None) -> Failure:
+        log = self._log if rank is None else worker_log(self.logs, rank)
+        node = self.place.node if self.place.nodes > 1 else None
+        return Failure(message, rank, cause, _last_lines(_read(log)), node, time.time() if at is None else at)
 
     def _remember(self) -> None:
         # Workers are in sessions of their own and outlive msrun, so their family tree is noted while it stands.

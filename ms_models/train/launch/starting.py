@@ -1,15 +1,12 @@
-"""`launch`: checks a run, prepares its data, starts its processes, shows their progress and ends them."""
+"""`launch`: checks a run, prepares its data, and runs it, alone or as one of several machines."""
 
 from __future__ import annotations
 
 import shutil
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from mappings.errors import UserError
@@ -17,23 +14,19 @@ from ms_models.data import records
 from ms_models.data.prepare import Tracker, prepare
 from ms_models.data.records import PreparedData
 from ms_models.data.tokenization import read_tokenizer
-from ms_models.train.checkpoints.run_directory import LOGS, PROGRESS
-from ms_models.train.config import RESOLVED, RunConfig, load
-from ms_models.train.launch import preflight, resuming, status
-from ms_models.train.launch.processes import Failure, Ranks, command_line, environment, worker_log
+from ms_models.train.config import RunConfig, load
+from ms_models.train.launch import preflight, resuming
+from ms_models.train.launch.attempt import Local
+from ms_models.train.launch.conducting import conduct
+from ms_models.train.launch.joining import follow
+from ms_models.train.launch.place import NodePlace
+from ms_models.train.launch.processes import environment
+from ms_models.train.launch.signals import Interrupted, Signals
+from ms_models.train.launch.terminal import Terminal
 
 WORKER = "ms_models.train.worker"
-FAILED = 1
 SIGNAL_EXIT = 128
 PROGRESS_INTERVAL_S = 5.0
-
-
-class Interrupted(Exception):
-    """A signal asked the launcher to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
 
 
 def launch(
@@ -63,21 +56,45 @@ def launch(
         0 when the run reached its end, 1 when it failed (the reason was shown), 128 + n after signal n.
 
     Raises:
-        UserError: configuration, model, data or checkpoint do not fit; nothing is left running.
+        UserError: configuration, model, data or checkpoint do not fit, or another machine; nothing is left running.
     """
-    say = echo or _to_stdout
     config = load(config_path, overrides)
+    if echo is not None:
+        return _launch(config, echo, None, resume, resume_from, reshard, dry_run, stop_after)
+    with Terminal(config.train.steps) as terminal:
+        return _launch(config, terminal.say, terminal, resume, resume_from, reshard, dry_run, stop_after)
+
+
+def _launch(
+    config: RunConfig,
+    say: Callable[[str], None],
+    terminal: Terminal | None,
+    resume: bool,
+    resume_from: str | None,
+    reshard: bool,
+    dry_run: bool,
+    stop_after: int | None,
+) -> int:
+    began = time.monotonic()
     config = resuming.requested(config, resume=resume, resume_from=resume_from, reshard=reshard)
     if stop_after is not None and not 1 <= stop_after <= config.train.steps:
         raise UserError(f"stop_after is {stop_after}, but the run has steps 1 to {config.train.steps}")
-    env = environment(config.train.threads, config.layout.world_size)
+    place = NodePlace.of(config.launch, config.layout)
+    env = environment(config.train.threads, place)
     model = preflight.check_model(config)
-    preflight.check_output(config, model)
+    if place.node == 0:
+        preflight.check_output(config, model)
     say(f"model: {model.family.name}, {model.parameters:,} parameters; layout: {config.layout}")
     say(f"global batch: {config.train.micro_batch_size} x {config.train.accumulation} x dp {config.layout.dp} "
         f"= {config.global_batch} sequences")  # fmt: skip
+    for line in place.warnings(config.layout):
+        say(line)
     try:
-        with _Signals() as signals:
+        with Signals() as signals:
+            deadline = began + config.launch.timeout_s if config.launch.timeout_s else float("inf")
+            local = Local(config, place, env, WORKER, say, terminal, signals, deadline)
+            if place.node > 0 and not dry_run:
+                return follow(local)  # data and checkpoint are the first machine's to see to
             data = _data(config, model, dry_run, say)
             start = None
             if data is not None:
@@ -90,58 +107,10 @@ def launch(
             if dry_run:
                 say("dry run: every check passed, nothing was started")
                 return 0
-            failure = _run(config, env, start, stop_after, say, signals)
+            return conduct(local, start, stop_after)
     except Interrupted as interruption:
         say(f"interrupted by {interruption}; every process was ended")
         return SIGNAL_EXIT + interruption.number
-    return _conclude(failure, Path(config.output.directory) / LOGS, say)
-
-
-def _run(
-    config: RunConfig,
-    env: dict[str, str],
-    resume_from: Path | None,
-    stop_after: int | None,
-    say: Callable[[str], None],
-    signals: _Signals,
-) -> Failure | None:
-    run = Path(config.output.directory)
-    logs = run / LOGS
-    logs.mkdir(parents=True, exist_ok=True)
-    status.clear(logs)
-    config.save(run / RESOLVED)
-    (logs / PROGRESS).write_text("", encoding="utf-8")
-    arguments = [str(run / RESOLVED)]
-    if resume_from is not None:
-        arguments += ["--resume", str(resume_from)]
-    if stop_after is not None:
-        arguments += ["--stop-after", str(stop_after)]
-    world = config.layout.world_size
-    tail = _Tail(logs / PROGRESS, say)
-
-    def tick() -> None:
-        tail.show()
-        signals.check()
-
-    signals.deferred = True
-    with Ranks(command_line(WORKER, arguments, world, logs), env, world, logs) as ranks:
-        failure = ranks.watch(config.launch.timeout_s, config.launch.stall_s, tick)
-    tail.show()
-    return failure
-
-
-def _conclude(failure: Failure | None, logs: Path, say: Callable[[str], None]) -> int:
-    if failure is None:
-        return 0
-    who = "the run" if failure.rank is None else f"rank {failure.rank}"
-    if failure.kind == "user":
-        raise UserError(f"{who}: {failure.message}")
-    if failure.tail and (failure.kind == "defect" or failure.message.startswith("died") or failure.rank is None):
-        say(f"--- end of the log of {who} ---\n{failure.tail}\n---")
-    say(f"failed: {who}: {failure.message}; every process was ended")
-    if failure.rank is not None:
-        say(f"log: {worker_log(logs, failure.rank)}")
-    return FAILED
 
 
 def _data(config: RunConfig, model: preflight.Model, dry_run: bool, say: Callable[[str], None]) -> PreparedData | None:
@@ -191,56 +160,3 @@ def _tracker(say: Callable[[str], None]) -> Tracker:
         yield advance
 
     return track
-
-
-class _Tail:
-    """Passes on what was appended to a file since the last look, in whole lines."""
-
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self._path, self._say, self._position = path, say, 0
-
-    def show(self) -> None:
-        with self._path.open("rb") as file:
-            file.seek(self._position)
-            new = file.read()
-        complete = new[: new.rfind(b"\n") + 1]
-        self._position += len(complete)
-        for line in complete.decode("utf-8").splitlines():
-            self._say(line)
-
-
-class _Signals:
-    """Turns SIGINT and SIGTERM into `Interrupted`. A context manager.
-
-    While `deferred` the signal is only noted and `check` raises, so that none strikes between the start of the
-    processes and the block that ends them, nor while they are being ended.
-    """
-
-    def __init__(self) -> None:
-        self.deferred = False
-        self._noted: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Signals:
-        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def check(self) -> None:
-        """Raises what was noted."""
-        if self._noted is not None:
-            raise Interrupted(self._noted)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._noted = number
-        if not self.deferred:
-            self.deferred = True  # once is enough: what cleans up now is not disturbed again
-            raise Interrupted(number)
-
-
-def _to_stdout(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

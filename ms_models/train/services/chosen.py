@@ -69,7 +69,7 @@ def services_of(config: RunConfig, mesh: Mesh, resume_step: int) -> Iterator[Ser
         resume_step: step that the run goes on behind, 0 at the start.
     """
     run = Path(config.output.directory)
-    chosen: list[Service] = [Heartbeat(run / LOGS, mesh.rank)]
+    chosen: list[Service] = [Heartbeat()]
     if mesh.rank == 0:
         chosen += [
             MetricsFile(run / METRICS, resume_step=resume_step),

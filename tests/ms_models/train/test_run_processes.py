@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,7 +15,12 @@ import pytest
 
 from mappings.errors import UserError
 from ms_models.train.launch import processes, status
-from ms_models.train.launch.processes import Failure, Ranks, command_line, environment
+from ms_models.train.launch.failure import Failure
+from ms_models.train.launch.peers import Peers
+from ms_models.train.launch.place import NodePlace
+from ms_models.train.launch.processes import Ranks, command_line, environment
+from ms_models.train.launch.stalls import Limits
+from ms_models.train.launch.watching import Watch
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -29,12 +35,19 @@ logs = Path({logs!r})
 def start(tmp_path: Path, body: str, world: int = 1) -> Ranks:
     script = tmp_path / "script.py"
     script.write_text(RANK.format(logs=str(tmp_path)) + textwrap.dedent(body))
-    return Ranks([sys.executable, str(script)], environment(1, world), world, tmp_path)
+    place = NodePlace(0, 1, world)
+    return Ranks([sys.executable, str(script)], environment(1, place), place, tmp_path)
+
+
+def until_end(
+    ranks: Ranks, timeout_s: float = 30, stall_s: float = 0, tick: Callable[[], None] = lambda: None
+) -> Failure | None:
+    return Watch(ranks, Peers(), Limits(stall_s, stall_s), time.monotonic() + timeout_s, tick).until_end()
 
 
 def watch(tmp_path: Path, body: str, world: int = 1, timeout_s: float = 30, stall_s: float = 0) -> Failure | None:
     with start(tmp_path, body, world) as ranks:
-        return ranks.watch(timeout_s, stall_s, lambda: None)
+        return until_end(ranks, timeout_s, stall_s)
 
 
 def test_all_ranks_finishing_is_success(tmp_path: Path) -> None:
@@ -66,7 +79,7 @@ def test_the_first_of_several_failures_is_the_reason(tmp_path: Path) -> None:
     """
     failure = watch(tmp_path, body, world=2)
     assert failure is not None
-    assert (failure.rank, failure.kind, failure.message) == (1, "user", "first")
+    assert (failure.rank, failure.cause, failure.message) == (1, "user", "first")
 
 
 def test_the_death_of_a_rank_is_the_reason_and_not_what_another_says_of_it(tmp_path: Path) -> None:
@@ -104,7 +117,7 @@ def test_of_several_dead_ranks_the_one_that_the_launcher_saw_first_is_the_reason
         deadline = time.monotonic() + 20
         while len(status.read_all(tmp_path)) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
-        failure = ranks.watch(30, 0, lambda: None)
+        failure = until_end(ranks)
     assert failure is not None
     assert (failure.rank, failure.message) == (1, "died of signal 9")
 
@@ -121,16 +134,14 @@ def test_the_limits_of_time_are_kept(tmp_path: Path) -> None:
     sleeping = "status.report(logs, 0, status.RUNNING); time.sleep(60)"
     failure = watch(tmp_path, sleeping, timeout_s=1)
     assert failure is not None
-    assert "launch.timeout_s: not finished after 1 s" in failure.message
-    status.clear(tmp_path)
-    failure = watch(tmp_path, sleeping, stall_s=1)
-    assert failure is not None
-    assert "launch.stall_s: no rank reported anything for 1 s" in failure.message
+    assert (failure.cause, failure.message) == ("timeout", "launch.timeout_s: not finished in time")
     alive = """
+    from ms_models.train.launch.beats import BeatFile
     status.report(logs, 0, status.RUNNING)
-    for _ in range(30):
+    beat = BeatFile(logs, 0)
+    for step in range(20):
         time.sleep(0.1)
-        os.utime(logs / status.file_name(0))
+        beat.enter("data", step)
     status.report(logs, 0, status.FINISHED)
     """
     status.clear(tmp_path)
@@ -153,35 +164,35 @@ def test_no_descendant_survives_whatever_session_it_is_in(tmp_path: Path) -> Non
             raise Stop
 
     with pytest.raises(Stop), start(tmp_path, body) as ranks:
-        ranks.watch(30, 0, stop_when_child_runs)
+        until_end(ranks, tick=stop_when_child_runs)
     child = int((tmp_path / "child").read_text())
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
 
 
 def test_one_rank_needs_no_msrun_and_several_get_this_interpreter(tmp_path: Path) -> None:
-    assert command_line("m", ["c"], 1, tmp_path) == [sys.executable, "-m", "m", "c"]
-    several = command_line("m", ["c"], 4, tmp_path)
+    assert command_line("m", ["c"], NodePlace(0, 1, 1), 1, tmp_path) == [sys.executable, "-m", "m", "c"]
+    several = command_line("m", ["c"], NodePlace(0, 1, 4), 1, tmp_path)
     assert several[0] == sys.executable
     assert "--worker_num=4" in several
     assert several[-4:] == ["python", "-m", "m", "c"]
-    folder, *_ = environment(None, 2)["PATH"].split(os.pathsep)
+    folder, *_ = environment(None, NodePlace(0, 1, 2))["PATH"].split(os.pathsep)
     assert Path(folder) == Path(sys.executable).parent
 
 
 def test_threads_are_shared_unless_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert environment(None, 2)["OMP_NUM_THREADS"] == "4"
+    assert environment(None, NodePlace(0, 1, 2))["OMP_NUM_THREADS"] == "4"
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert environment(None, 2)["OMP_NUM_THREADS"] == "3"
-    assert environment(1, 2)["OMP_NUM_THREADS"] == "1"
+    assert environment(None, NodePlace(0, 1, 2))["OMP_NUM_THREADS"] == "3"
+    assert environment(1, NodePlace(0, 1, 2))["OMP_NUM_THREADS"] == "1"
 
 
 def test_an_interpreter_that_msrun_cannot_start_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python3.11"))
     with pytest.raises(UserError, match="run from a virtual environment"):
-        environment(None, 1)
+        environment(None, NodePlace(0, 1, 1))
 
 
 def test_exit_code_of_a_rank_is_read_from_msruns_log(tmp_path: Path) -> None:
