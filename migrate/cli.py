@@ -17,6 +17,7 @@ import typer
 from mappings.errors import UserError
 from migrate.cli_options import Directory, File, Force, Json, Page, ReportFile, Sarif, finish
 from migrate.cli_registry import registry
+from migrate.cli_vocab import vocab
 from migrate.cli_weights import weights
 from migrate.runs_cli import data, train
 
@@ -31,6 +32,7 @@ app.add_typer(parity, name="parity")
 for command in (data.data, train.train):
     app.command()(command)
 app.command()(registry)
+app.command()(vocab)
 
 
 def _version(show: bool) -> None:

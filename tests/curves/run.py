@@ -29,8 +29,8 @@ RUNS = {
 NOISE = ("one_again", "one_in_eighths")
 TORCH = "pytorch"
 KEYS = ("loss", "grad_norm")
-# Kernels of two frameworks round differently: MindSpore's exp on CPU is 5e-6 off. The loss averages it away, the norm of
-# the gradient does not, and repetitions within one framework do not show it.
+# Kernels of two frameworks round differently: MindSpore's exp on CPU is 5e-6 off. The loss averages it away, the norm
+# of the gradient does not, and repetitions within one framework do not show it.
 FLOORS = {("pytorch", "grad_norm"): "1e-4"}
 CONFIG = """\
 model: {{path: {model}}}

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mappings.arrangement import Arrangement
+from mappings.formats.floats import FLOATS, cast
 from migrate.weights.engine import mover
-from migrate.weights.engine.casts import FLOATS, cast
 from migrate.weights.engine.execute import execute
 from migrate.weights.engine.plan import PlanError, plan
 from migrate.weights.tensors import Checkpoint, SourceTensor, Stored, TargetFile

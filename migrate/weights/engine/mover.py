@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from mappings.formats.floats import FLOATS, cast
 from migrate.weights.engine.arena import ALIGNMENT, Arena
-from migrate.weights.engine.casts import FLOATS, cast
 from migrate.weights.engine.copies import items
 from migrate.weights.engine.copy_item import Item, Span, spans
 from migrate.weights.engine.files import Files, read_into, write_all

@@ -10,10 +10,10 @@ from itertools import chain
 
 import numpy as np
 
+from mappings.formats.floats import FLOATS
 from mappings.formats.safetensors import DTYPE_BITS
 from migrate.report import Finding
 from migrate.weights.engine.boxes import Ints, boxes_of, meetings
-from migrate.weights.engine.casts import FLOATS
 from migrate.weights.engine.copies import Copies, copies_between, split_long
 from migrate.weights.engine.forms import ranges
 from migrate.weights.engine.proof import PlanError, available, covered, tiled

@@ -1,0 +1,1 @@
+"""Gives a checkpoint as many embedding rows as its tokenizer needs."""
