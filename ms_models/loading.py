@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, Tensor
 
-from mappings.cutting import fill
+from mappings.assembly import Assembly, ReplicasDifferError, holders_of, needs, sources_of
+from mappings.completeness import mismatches
 from mappings.errors import UserError
 from mappings.families import Family
 from mappings.formats import manifest as manifests
@@ -20,13 +21,13 @@ from mappings.formats.manifest import Manifest, hash_file
 from mappings.formats.safetensors import TensorEntry, read_header
 from mappings.holdings import Held
 from mappings.layout import ParallelLayout
+from mappings.rank_cuts import RankCuts
 from mappings.stored import Stored, recognise
 from ms_models.families.pretrained import Pretrained
 from ms_models.parallel.mesh import Mesh
 from ms_models.saving import Origin
 
 READABLE: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
-LISTED = 8  # names shown per kind of mismatch
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,39 @@ class Source:
     stored: Stored
     is_sharded: bool
     beside: tuple[Source, ...] = ()
-    """Where replicas divide the parameters: the other ones' tensors, which have the rest."""
+    """Other ranks' tensors, which have the rest: where replicas divide the parameters, or the layout was another."""
+
+    def has_any(self, name: str, atoms: Collection[str]) -> bool:
+        """Whether a tensor has some of these atoms, or is not known at all, which somebody has to complain about."""
+        held = self.stored.tensors.get(name)
+        return held is None or any(piece.atom in atoms for piece in held.pieces)
 
     @property
     def origin(self) -> Origin:
         """What a later save needs to know; pieces of a sharded checkpoint go into one file."""
-        stored = self.stored
+        stored, entries = self.stored, self.entries
         if self.is_sharded:
+            for part in self.beside:
+                entries = {**part.entries, **entries}
             whole = self.family.spelling(self.config, stored.spelling)
-            shapes = {name: () for name in (spelled.name for spelled in whole) if name in self.entries}
+            shapes = {name: () for name in (spelled.name for spelled in whole) if name in entries}
             stored = recognise(self.family, self.config, shapes, self.directory)
-        tensors = {name: arrangement for name, arrangement in stored.tensors.items() if name in self.entries}
-        files = {name: SINGLE if self.is_sharded else self.entries[name].path.name for name in tensors}
-        return Origin(self.directory, files, {name: self.entries[name].dtype for name in tensors}, tensors)
+        tensors = {name: arrangement for name, arrangement in stored.tensors.items() if name in entries}
+        files = {name: SINGLE if self.is_sharded else entries[name].path.name for name in tensors}
+        return Origin(self.directory, files, {name: entries[name].dtype for name in tensors}, tensors)
 
 
-def open_source(directory: Path, mesh: Mesh, family: Family, config: Mapping[str, Any]) -> Source:
+def open_source(
+    directory: Path, mesh: Mesh, family: Family, config: Mapping[str, Any], *, recut: bool = False
+) -> Source:
     """Finds the tensors this rank loads from.
+
+    Args:
+        directory: of the checkpoint.
+        mesh: of this rank.
+        family: of the model.
+        config: its `config.json`.
+        recut: whether one that is sharded for another layout is put together from the files of all its ranks.
 
     Raises:
         UserError: no checkpoint, a damaged one, or one sharded for another layout or family.
@@ -69,11 +86,28 @@ def open_source(directory: Path, mesh: Mesh, family: Family, config: Mapping[str
     if manifest.family != family.name:
         raise UserError(f"{directory}: manifest says family {manifest.family!r}, config.json {family.name!r}")
     layout = manifest.layout
+    if recut and layout != mesh.layout:
+        return _open_recut(directory, manifest, mesh, family, config)
     _check_layout(directory, layout, mesh.layout)
     here = mesh.coordinates
     rank = layout.rank(tp=here["tp"], pp=here["pp"], dp=here["dp"] % layout.ep)
     ranks = [rank, *(other for other in layout.group(rank, "dp") if other != rank)] if layout.zero == 3 else [rank]
     first, *others = [_open_rank(directory, manifest, family, config, one) for one in ranks]
+    return replace(first, beside=tuple(others))
+
+
+def _open_recut(directory: Path, manifest: Manifest, mesh: Mesh, family: Family, config: Mapping[str, Any]) -> Source:
+    """The files of those ranks that have something of this one's, whatever the layouts are."""
+    stored, cuts = manifest.layout, RankCuts(family, config, manifest.layout)
+    mine = [arrangement for _, arrangement in RankCuts(family, config, mesh.layout).tensors(mesh.rank)]
+    atoms = {piece.atom for arrangement in mine for piece in arrangement.pieces}
+    parts = []
+    for owner in dict.fromkeys(stored.weight_owner(rank) for rank in range(stored.world_size)):
+        if needs(mine, {spelled.name: arrangement for spelled, arrangement in cuts.tensors(owner)}):
+            part = _open_rank(directory, manifest, family, config, owner)
+            parts.append(replace(part, entries={n: e for n, e in part.entries.items() if part.has_any(n, atoms)}))
+    optional = frozenset(group for part in parts for group in part.stored.optional)
+    first, *others = [replace(part, stored=replace(part.stored, optional=optional)) for part in parts]
     return replace(first, beside=tuple(others))
 
 
@@ -131,41 +165,15 @@ def load_weights(model: Pretrained, source: Source, new: Mapping[str, np.ndarray
 
 def _needed(held: Mapping[str, Held], stored: Stored) -> dict[str, list[str]]:
     """For each tensor in memory, the stored ones that have parts of it."""
-    owners: dict[str, list[str]] = {}
-    for name, arrangement in stored.tensors.items():
-        for atom in dict.fromkeys(piece.atom for piece in arrangement.pieces):
-            owners.setdefault(atom, []).append(name)
-    return {
-        name: list(dict.fromkeys(owner for piece in one.arrangement.pieces for owner in owners.get(piece.atom, ())))
-        for name, one in held.items()
-    }
+    owners = holders_of(stored.tensors)
+    return {name: sources_of(one.arrangement, owners) for name, one in held.items()}
 
 
 def _compare(needed: Mapping[str, list[str]], source: Source) -> list[str]:
-    entries, expected = source.entries, source.stored.tensors
     wanted = dict.fromkeys(name for names in needed.values() for name in names)
-    there = [name for name in expected if name in entries]
-    kinds = {
-        # A group of tensors that is there in part is missing the rest, whoever needs it.
-        "missing": [name for name in expected if name not in entries and (name in wanted or not source.is_sharded)],
-        "unexpected": [
-            name for name in entries if name not in expected and not source.family.is_ignored(name, source.config)
-        ],
-        "wrong shape": [
-            f"{name} {list(entries[name].shape)} instead of {list(expected[name].shape)}"
-            for name in there
-            if entries[name].shape != expected[name].shape
-        ],
-        "dtype is none of F32, F16, BF16": [
-            f"{name} {entries[name].dtype}" for name in there if entries[name].dtype not in READABLE
-        ],
-    }
-    return [f"{kind}: {_some(names)}" for kind, names in kinds.items() if names]
-
-
-def _some(names: list[str]) -> str:
-    rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + rest
+    # A group of tensors that is there in part is missing the rest, whoever needs it.
+    read = wanted if source.is_sharded else None
+    return mismatches(source.entries, source.stored, source.family, source.config, read)
 
 
 def read_piece(held: Held, parts: Sequence[tuple[Mapping[str, TensorEntry], Stored]]) -> np.ndarray:
@@ -177,16 +185,23 @@ def read_piece(held: Held, parts: Sequence[tuple[Mapping[str, TensorEntry], Stor
     Args:
         held: the tensor.
         parts: stored tensors that have parts of it, F32, F16 or BF16, and what those consist of.
+
+    Raises:
+        UserError: copies of the same part differ.
     """
-    piece = np.zeros(held.shape, np.float32)
-    count = 0
+    piece = Assembly(np.zeros(held.shape, np.float32), held.arrangement)
     for entries, stored in parts:
         for name, entry in entries.items():
             mapped = np.memmap(entry.path, READABLE[entry.dtype], "r", offset=entry.offset, shape=entry.shape)
-            convert = partial(to_float32, dtype=entry.dtype)
-            count += fill(piece, held.arrangement, mapped, stored.tensors[name], convert)
-    assert count == piece.size - held.arrangement.padding, f"{held.name}: {count} elements of {piece.size} are stored"
-    return piece
+            try:
+                piece.add(mapped, stored.tensors[name], partial(to_float32, dtype=entry.dtype))
+            except ReplicasDifferError as error:
+                raise UserError(
+                    f"{entry.path}: {name} differs from the copy that another rank saved; one of the two is wrong, so "
+                    "that this checkpoint cannot be cut anew"
+                ) from error
+    assert not piece.missing, f"{held.name}: {piece.missing} elements of {piece.target.size} are not stored"
+    return piece.target
 
 
 def to_float32(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -18,6 +18,7 @@ from mappings.parallel_options import ParallelOptions
 from ms_models.train.config.bounds import check_bounds
 from ms_models.train.config.checkpoint import CheckpointConfig
 from ms_models.train.config.data import EITHER, DataConfig
+from ms_models.train.config.git_state import git_state
 from ms_models.train.config.guard import GuardConfig
 from ms_models.train.config.launch import LaunchConfig
 from ms_models.train.config.loop import TrainConfig
@@ -80,7 +81,8 @@ class RunConfig:
         return asdict(self)
 
     def save(self, path: Path) -> None:
-        """Writes the resolved configuration as YAML that `load` reads, with the versions as a comment."""
-        head = "".join(f"# {name} {number}\n" for name, number in versions().items())
+        """Writes the resolved configuration as YAML that `load` reads, with versions and git state as a comment."""
+        known = versions() | git_state(Path.cwd())
+        head = "".join(f"# {name} {value}\n" for name, value in known.items())
         plain = yaml.safe_load(json.dumps(self.to_dict()))  # tuples become lists
         path.write_text(head + yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")

@@ -1,0 +1,100 @@
+"""Warnings about runs that would start but are likely to disappoint, by stable codes (docs/dry-run.md).
+
+| code | about |
+|---|---|
+| R101 | a pipeline with few micro-batches idles |
+| R102 | tensor parallelism that leaves a node |
+| R103 | warmup outside 1-5 % of the steps |
+| R104 | a run that is never evaluated, or seldom |
+| R105 | no checkpoint before the end |
+| R106 | data that is read many times |
+| R107 | gradients that are not clipped |
+| R108 | steps that are not compiled |
+| R109 | replicas that all keep the whole optimizer state |
+| R110 | a device that is shared by ranks, or threads that are |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ms_models.data.records import PreparedData
+from ms_models.train.config import RunConfig
+from ms_models.train.launch.checks.data import epochs
+from ms_models.train.launch.checks.model import Model
+
+Warning_ = tuple[str, str]
+"""Code and text."""
+MICRO_BATCHES_PER_STAGE = 4
+WARMUP = (0.01, 0.05)
+EVALUATION_STEPS = 1000
+"""Longest usual distance between evaluations, in steps; the usual range is 500 to 1000."""
+EPOCHS = 4
+"""Repetitions up to which repeated text teaches nearly as much as new text (Muennighoff et al. 2023)."""
+LARGE = 1_000_000_000
+"""Parameters from which whole optimizer states on every replica are a waste worth a word."""
+SHORT = 100
+"""Steps below which a run is a trial, of which advice about long runs says nothing."""
+
+
+def warnings_of(config: RunConfig, model: Model | None, data: PreparedData | None) -> Iterator[Warning_]:
+    """Everything worth a word about a configuration.
+
+    Args:
+        config: of the run.
+        model: where it could be read.
+        data: where it is prepared.
+    """
+    yield from _layout(config, model)
+    yield from _schedule(config)
+    if data is not None and (passes := epochs(config, data)) > EPOCHS:
+        yield "R106", f"the run reads its data {passes:.1f} times; beyond {EPOCHS} times repetition teaches little"
+    threads = config.train.threads
+    cores, ranks = os.cpu_count() or 1, config.layout.world_size // config.launch.nodes
+    if threads is not None and threads * ranks > cores:
+        yield "R110", f"{ranks} ranks of {threads} threads share {cores} cores; lower train.threads"
+
+
+def _layout(config: RunConfig, model: Model | None) -> Iterator[Warning_]:
+    layout, nodes = config.layout, config.launch.nodes
+    micro_batches, least = config.train.accumulation, MICRO_BATCHES_PER_STAGE * layout.pp
+    if layout.pp > 1 and micro_batches < least:
+        yield (
+            "R101",
+            f"{micro_batches} micro-batches for pp={layout.pp} stages leave the pipeline idle; "
+            f"{least} to {2 * least} (train.accumulation) keep it busy",
+        )
+    per_node = layout.world_size // nodes
+    if nodes > 1 and layout.tp > 1 and per_node % layout.tp:
+        yield (
+            "R102",
+            f"tp={layout.tp} does not divide the {per_node} ranks of a node, so its sums in every layer cross the "
+            "network; keep tp inside a node",
+        )
+    if model is not None and layout.dp > 1 and layout.zero == 0 and model.parameters >= LARGE:
+        yield "R109", f"each of dp={layout.dp} replicas keeps all optimizer states; layout.zero=1 divides them"
+
+
+def _schedule(config: RunConfig) -> Iterator[Warning_]:
+    train, steps = config.train, config.train.steps
+    if not config.optimizer.clip_norm:
+        yield "R107", "optimizer.clip_norm is 0: one bad batch can throw the weights far off; 1.0 is usual"
+    if not train.jit and config.layout.zero < 3:
+        yield "R108", "train.jit is false: steps are run operator by operator, several times slower"
+    if steps < SHORT:
+        return
+    share = config.schedule.warmup_steps / steps
+    if config.schedule.kind != "constant" and not WARMUP[0] <= share <= WARMUP[1]:
+        low, high = (max(1, round(bound * steps)) for bound in WARMUP)
+        yield (
+            "R103",
+            f"schedule.warmup_steps is {config.schedule.warmup_steps}, {100 * share:.1f} % of the steps; "
+            f"{low} to {high} (1-5 %) are usual",
+        )
+    if not train.eval_every:
+        yield "R104", "train.eval_every is 0: nobody will see whether the run learns or memorises; 500 to 1000 is usual"
+    elif train.eval_every > EVALUATION_STEPS and train.eval_every < steps:
+        yield "R104", f"train.eval_every is {train.eval_every}; 500 to {EVALUATION_STEPS} is usual"
+    if not config.checkpoint.every:
+        yield "R105", "checkpoint.every is 0: a failure loses the whole run"
