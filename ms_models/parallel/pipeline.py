@@ -156,7 +156,7 @@ class Pipeline:
         length = place.context.local_length(input_ids.shape[1]) if place.context.group.size > 1 else input_ids.shape[1]
         if place.options.sequence_parallel:
             length //= place.mesh.layout.tp
-        return ops.zeros((input_ids.shape[0], length, self.model.config.hidden_size), ms.float32)
+        return ops.zeros((input_ids.shape[0], length, self.model.config.hidden_size), place.compute_dtype or ms.float32)
 
 
 _transfer = cache(Transfer)
@@ -185,7 +185,7 @@ class _Chunk:
 
         def value(x: Tensor | None, input_ids: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
             if measures:
-                return model.measure(x, chunk, input_ids, labels, mask)  # type: ignore[attr-defined,no-any-return]
+                return model.measure(x, chunk, input_ids, labels, mask)  # type: ignore[attr-defined]
             return model.advance(x, chunk, input_ids, labels, mask)
 
         def weighted(

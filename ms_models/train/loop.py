@@ -21,6 +21,8 @@ from ms_models.train.host_thread import wait_quietly
 from ms_models.train.phases import enter
 from ms_models.train.schedule import learning_rate
 from ms_models.train.services.chosen import Services, services_of
+from ms_models.train.services.meter import Meter
+from ms_models.train.services.useful_flops import step_flops
 from ms_models.train.step import Trainer
 from ms_models.train.subject import build
 
@@ -70,6 +72,7 @@ class Loop:
             training = self.checkpoints.restore(resume)
             self.step, self.tokens = training["step"], training["tokens"]
         self.saved_step = self.step
+        self.meter = Meter(config, mesh, step_flops(config, self.loader.data.seq_length), self.step)
 
     def run(self, last: int, services: Services) -> None:
         """Steps up to and including `last`, with evaluations and checkpoints between and a checkpoint at the end."""
@@ -105,7 +108,7 @@ class Loop:
         if line := self.guard.judge(self.step, result, self._batch()):
             services.tell(line)
         self.tokens += result.tokens if result.is_finite else 0
-        services.after_step(
+        record = self.meter.complete(
             {
                 "step": self.step,
                 "loss": result.loss if result.is_finite else None,
@@ -117,6 +120,7 @@ class Loop:
                 "data_wait": self.loader.wait_s / elapsed,
             }
         )
+        services.after_step(record)
 
     def _batch(self) -> str:
         begin = self.loader.position - self.loader.global_batch

@@ -10,10 +10,12 @@ from typing import Any
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.checkpoints.run_directory import LOGS, METRICS, PROGRESS
 from ms_models.train.config import RunConfig
+from ms_models.train.services.events import EVENTS, Events
 from ms_models.train.services.heartbeat import Heartbeat
 from ms_models.train.services.metrics_file import MetricsFile
 from ms_models.train.services.progress import Progress
 from ms_models.train.services.service import Service
+from ms_models.train.services.tensorboard import FOLDER, TensorBoard
 
 
 class Services(Service):
@@ -74,7 +76,10 @@ def services_of(config: RunConfig, mesh: Mesh, resume_step: int) -> Iterator[Ser
         chosen += [
             MetricsFile(run / METRICS, resume_step=resume_step),
             Progress(run / LOGS / PROGRESS, config),
+            Events(run / EVENTS, resume_step),
         ]
+        if config.metrics.tensorboard:
+            chosen.append(TensorBoard(run / FOLDER, resume_step=resume_step))
     services = Services(chosen)
     try:
         yield services

@@ -11,6 +11,15 @@ from typing import Any
 from mappings.errors import UserError
 from ms_models.train.services.service import Service
 
+MEASURED = frozenset(
+    {
+        "tokens_per_s", "step_time_s", "data_wait", "time_data_s", "time_compute_s", "time_reduce_s", "time_update_s",
+        "tflops", "mfu", "memory_gb", "memory_peak_gb", "compute_min_s", "compute_max_s", "slowest_rank",
+        "reduce_share", "checkpoint_s", "checkpoint_blocked_s",
+    }
+)  # fmt: skip
+"""Fields of records that differ between two runs that compute the same."""
+
 
 class MetricsFile(Service):
     """Appends records.

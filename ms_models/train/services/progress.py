@@ -35,7 +35,14 @@ class Progress(Service):
     def after_evaluation(self, record: Mapping[str, Any]) -> None:
         """One line."""
         step, loss, tokens = record["step"], record["eval_loss"], record["eval_tokens"]
-        self.tell(f"step {step}: validation loss {loss:.4f} over {tokens:,} tokens")
+        further = "".join(
+            f", {title} {record[name]:{form}}"
+            for name, title, form in (("eval_perplexity", "perplexity", ".2f"), ("eval_accuracy", "accuracy", ".1%"))
+            if record.get(name) is not None
+        )
+        self.tell(f"step {step}: validation loss {loss:.4f}{further} over {tokens:,} tokens")
+        for sample in record.get("samples", ()):
+            self.tell(f"step {step}: {sample['prompt']!r} goes on {sample['text']!r}")
 
     def after_save(self, step: int, directory: Path, record: Mapping[str, Any]) -> None:
         """One line."""
