@@ -18,7 +18,7 @@ def data(
     validation_fraction: Annotated[float, typer.Option(min=0.0, max=0.5, help="Share of documents held out.")] = 0.02,
     max_bytes: Annotated[int | None, typer.Option(min=1, help="Stop once this much text was taken.")] = None,
     field: Annotated[str, typer.Option(help="Name of the text in JSON-lines records.")] = "text",
-    shard_mib: Annotated[int, typer.Option(min=1, help="Size of a MindRecord shard, in MiB of tokens.")] = 256,
+    shard_mib: Annotated[int, typer.Option(min=1, help="Size of a MindRecord shard, in MiB of tokens.")] = 512,
     processes: Annotated[int, typer.Option(min=1, help="Processes that tokenize.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the split and of the order of documents.")] = 0,
     json: Json = False,
@@ -26,18 +26,15 @@ def data(
     """Tokenize text into MindRecord shards of packed sequences."""
     from migrate.progress import shown
     from ms_models.data import prepare as body
+    from ms_models.data.recipe import Recipe
 
-    summary = body.prepare(
-        text,
-        tokenizer,
-        out,
+    recipe = Recipe(
+        text=tuple(text),
         seq_length=seq_length,
         validation_fraction=validation_fraction,
         shard_bytes=shard_mib << 20,
         seed=seed,
-        processes=processes,
         field=field,
         max_bytes=max_bytes,
-        track=shown,
     )
-    print_facts(summary, json)
+    print_facts(body.prepare(recipe, tokenizer, out, processes=processes, track=shown), json)

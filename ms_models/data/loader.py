@@ -16,8 +16,8 @@ import numpy as np
 
 from mappings.errors import UserError
 from ms_models.data.order import SampleOrder, batch_positions
-from ms_models.data.packing import IGNORED
-from ms_models.data.records import FIELDS, TRAIN, VALIDATION, PreparedData, Split
+from ms_models.data.records import TRAIN, VALIDATION, PreparedData, Split
+from ms_models.data.rows import FIELDS, IGNORED
 
 Batch = Mapping[str, np.ndarray]
 """input_ids, attention_mask and labels, int32 [micro_batch_size, seq_length]."""

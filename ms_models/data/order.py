@@ -10,11 +10,17 @@ import numpy as np
 
 
 class SampleOrder:
-    """The stream of row numbers for a corpus of `rows` rows."""
+    """The stream of row numbers for a corpus of `rows` rows.
 
-    def __init__(self, rows: int, seed: int) -> None:
+    Args:
+        rows: at least 1.
+        seed: of the order.
+        stream: further numbers that tell streams of one seed apart.
+    """
+
+    def __init__(self, rows: int, seed: int, stream: tuple[int, ...] = ()) -> None:
         assert rows > 0, "an empty corpus has no order"
-        self.rows, self.seed = rows, seed
+        self.rows, self.seed, self.stream = rows, seed, stream
         self._cached: tuple[int, np.ndarray] | None = None
 
     def __getitem__(self, positions: np.ndarray) -> np.ndarray:
@@ -28,7 +34,7 @@ class SampleOrder:
 
     def _permutation(self, epoch: int) -> np.ndarray:
         if self._cached is None or self._cached[0] != epoch:
-            generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
+            generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch, *self.stream])))
             self._cached = (epoch, generator.permutation(self.rows))
         return self._cached[1]
 

@@ -1,49 +1,113 @@
-"""Packs documents into rows of one length: document, end of text, next document, without regard to row borders."""
+"""Packs pieces of documents into rows of one length."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
-IGNORED = -100
-"""Label of a position that has no target; Hugging Face's value."""
+from ms_models.data.fitting import BestFit
+from ms_models.data.recipe import Recipe
+from ms_models.data.rows import FIELDS, IGNORED, rows_of
+
+State = Mapping[str, np.ndarray]
 
 
-class Packer:
-    """Turns a stream of documents into rows of `seq_length` tokens.
+class Packer(Protocol):
+    """Turns a stream of documents into rows."""
 
-    Every document is followed by one end-of-text token; a document longer than what is left of a row goes on in the
-    next one. Only the last row, from `flush`, may hold padding.
-    """
+    def add(self, documents: Sequence[np.ndarray]) -> np.ndarray:
+        """Appends documents, their end tokens included, and gives the rows that became full, `[R, 3, S]`."""
 
-    def __init__(self, seq_length: int, eos: int, pad: int) -> None:
-        self.seq_length, self.eos, self.pad = seq_length, eos, pad
-        self._rest = np.zeros(0, np.int32)
+    def flush(self) -> np.ndarray:
+        """What is left as rows with padding."""
 
-    def add(self, tokens: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
-        """Appends a document and yields the rows that became full."""
-        stream = np.concatenate([self._rest, tokens.astype(np.int32), np.array([self.eos], np.int32)])
-        full = len(stream) // self.seq_length * self.seq_length
-        self._rest = stream[full:]
-        for row in stream[:full].reshape(-1, self.seq_length):
-            yield make_row(row, self.seq_length, self.pad)
+    def state(self) -> dict[str, np.ndarray]:
+        """What is not in a row yet, for `restore` of another packer."""
 
-    def flush(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yields what is left as one padded row; nothing when that would train no token (labels shift by one)."""
-        if len(self._rest) > 1:
-            yield make_row(self._rest, self.seq_length, self.pad)
-        self._rest = np.zeros(0, np.int32)
+    def restore(self, state: State) -> None:
+        """Goes on where another packer was."""
 
 
-def make_row(tokens: np.ndarray, seq_length: int, pad: int) -> dict[str, np.ndarray]:
-    """One record of three int32 arrays of `seq_length`: input_ids, attention_mask (1 keep, 0 pad), labels.
+class Concatenation:
+    """Document after document without regard to row borders. Only the last row, from `flush`, may hold padding."""
 
-    Labels stand at the position of their token, as Hugging Face has them; the model shifts.
-    """
-    padding = (0, seq_length - len(tokens))
-    return {
-        "input_ids": np.pad(tokens, padding, constant_values=pad).astype(np.int32),
-        "attention_mask": np.pad(np.ones(len(tokens), np.int32), padding),
-        "labels": np.pad(tokens, padding, constant_values=IGNORED).astype(np.int32),
-    }
+    def __init__(self, seq_length: int, pad: int, *, isolate: bool = False, boundary_loss: bool = True) -> None:
+        self.seq_length, self.pad, self.isolate, self.boundary_loss = seq_length, pad, isolate, boundary_loss
+        self._tokens, self._starts = np.zeros(0, np.int32), np.zeros(0, bool)
+
+    def add(self, documents: Sequence[np.ndarray]) -> np.ndarray:
+        """See `Packer`."""
+        tokens = np.concatenate([self._tokens, *documents])
+        starts = np.zeros(len(tokens), bool)
+        starts[: len(self._starts)] = self._starts
+        lengths = np.array([len(self._tokens), *map(len, documents)])[:-1]
+        starts[np.cumsum(lengths)] = True
+        full = len(tokens) // self.seq_length * self.seq_length
+        self._tokens, self._starts = tokens[full:], starts[full:]
+        return self._rows(tokens[:full], starts[:full], np.ones(full, bool))
+
+    def flush(self) -> np.ndarray:
+        """See `Packer`; nothing when what is left would train no token, because labels shift by one."""
+        count = len(self._tokens)
+        padding = (0, self.seq_length - count if count > 1 else -count)
+        tokens, starts = self._tokens, self._starts
+        self._tokens, self._starts = tokens[:0], starts[:0]
+        if count < 2:
+            return self._rows(tokens[:0], starts[:0], np.zeros(0, bool))
+        kept = np.arange(self.seq_length) < count
+        return self._rows(np.pad(tokens, padding), np.pad(starts, padding), kept)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """See `Packer`."""
+        return {"tokens": self._tokens, "starts": self._starts}
+
+    def restore(self, state: State) -> None:
+        """See `Packer`."""
+        self._tokens, self._starts = state["tokens"], state["starts"]
+
+    def _rows(self, tokens: np.ndarray, starts: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        shape = (-1, self.seq_length)
+        return rows_of(
+            tokens.reshape(shape), starts.reshape(shape), kept.reshape(shape), self.pad,
+            isolate=self.isolate, boundary_loss=self.boundary_loss,
+        )  # fmt: skip
+
+
+class OneEach:
+    """A document, or a piece of one, a row; the rest of the row is padding."""
+
+    def __init__(self, seq_length: int, pad: int) -> None:
+        self.seq_length, self.pad = seq_length, pad
+
+    def add(self, documents: Sequence[np.ndarray]) -> np.ndarray:
+        """See `Packer`."""
+        tokens = np.zeros((len(documents), self.seq_length), np.int32)
+        kept = np.zeros(tokens.shape, bool)
+        for number, document in enumerate(documents):
+            tokens[number, : len(document)], kept[number, : len(document)] = document, True
+        return rows_of(tokens, np.zeros(kept.shape, bool), kept, self.pad, isolate=False, boundary_loss=True)
+
+    def flush(self) -> np.ndarray:
+        """See `Packer`; nothing is ever left."""
+        return np.zeros((0, len(FIELDS), self.seq_length), np.int32)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """See `Packer`; there is none."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """See `Packer`."""
+
+
+def packer_for(recipe: Recipe, pad: int) -> Packer:
+    """The packer of a recipe; `pad` is the id of the padding token."""
+    if recipe.packing == "pad":
+        return OneEach(recipe.seq_length, pad)
+    if recipe.packing == "fit":
+        return BestFit(recipe.seq_length, pad)
+    return Concatenation(recipe.seq_length, pad, isolate=recipe.isolates, boundary_loss=recipe.boundary_loss)
+
+
+__all__ = ["IGNORED", "Concatenation", "OneEach", "Packer", "packer_for"]

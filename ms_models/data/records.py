@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
-
-import numpy as np
 
 from mappings.errors import UserError
 from mappings.formats.hf_directory import read_json
-from mappings.formats.manifest import FileRecord, fsync_directory, hash_file
+from mappings.formats.manifest import FileRecord, fsync_directory
 
 NAME = "data.json"
-FORMAT = "msmigrate-data-1"
+FORMAT = "msmigrate-data-2"
+READABLE = (FORMAT, "msmigrate-data-1")
+"""The first format says neither how rows were packed, which was one way only, nor what each source gave."""
 TRAIN, VALIDATION = "train", "validation"
-FIELDS = ("input_ids", "attention_mask", "labels")
-WRITE_ROWS = 512
-BYTES_PER_TOKEN = 4 * len(FIELDS)
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,13 @@ class PreparedData:
     documents: dict[str, Any]
     """Counts of documents by what became of them, and the histogram of their lengths."""
     request: dict[str, Any]
-    """The settings it was made with."""
+    """The settings it was made with, see `Recipe`."""
+    packing: str = "concatenate"
+    """How documents were put into rows, see `Recipe.packing`."""
+    isolates: bool = False
+    """Whether the attention mask numbers the documents of a row, which must not see each other."""
+    sources: list[dict[str, Any]] = dataclass_field(default_factory=list)
+    """Of each source: documents and tokens by split, and what was left out."""
 
     @classmethod
     def read(cls, directory: Path) -> PreparedData:
@@ -61,8 +63,8 @@ class PreparedData:
         if not path.is_file():
             raise UserError(f"{directory}: no {NAME}, so this is no prepared data; make it with `msmigrate data`")
         body = read_json(path)
-        if body.pop("format", None) != FORMAT:
-            raise UserError(f"{path}: format is not {FORMAT!r}; prepare the data again")
+        if (found := body.pop("format", None)) not in READABLE:
+            raise UserError(f"{path}: format is {found!r}, not {' or '.join(READABLE)}; prepare the data again")
         try:
             splits = {
                 name: Split(split["rows"], split["tokens"], {n: FileRecord(**r) for n, r in split["files"].items()})
@@ -93,68 +95,7 @@ class PreparedData:
         """SHA-256 of every training shard: what a resumed run must find unchanged."""
         return {name: record.sha256 for name, record in self.splits[TRAIN].files.items()}
 
-
-class ShardWriter:
-    """Writes the rows of one split to `<split>-NNNNN.mindrecord` files of about `shard_bytes` of tokens each.
-
-    A context manager; `split` is valid after it.
-    """
-
-    def __init__(self, directory: Path, split: str, seq_length: int, shard_bytes: int) -> None:
-        self.directory, self.name, self.seq_length = directory, split, seq_length
-        self.rows_per_shard = max(1, shard_bytes // (seq_length * BYTES_PER_TOKEN))
-        self.rows = self.tokens = 0
-        self._files: list[str] = []
-        self._pending: list[dict[str, np.ndarray]] = []
-        self._writer: Any = None
-        self._rows_in_shard = 0
-
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def add(self, row: dict[str, np.ndarray]) -> None:
-        """Appends one row of int32 arrays of `seq_length`."""
-        self._pending.append(row)
-        self.rows += 1
-        self._rows_in_shard += 1
-        self.tokens += int(row["attention_mask"].sum())
-        if self._rows_in_shard == self.rows_per_shard:
-            self._close_shard()
-        elif len(self._pending) == WRITE_ROWS:
-            self._write()
-
-    def extend(self, rows: Iterable[dict[str, np.ndarray]]) -> None:
-        """Appends several rows."""
-        for row in rows:
-            self.add(row)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._close_shard()
-
-    def split(self) -> Split:
-        """What was written."""
-        files = {name: hash_file(self.directory / name) for file in self._files for name in (file, f"{file}.db")}
-        return Split(self.rows, self.tokens, files)
-
-    def _write(self) -> None:
-        from mindspore.mindrecord import FileWriter
-
-        if not self._pending:
-            return
-        if self._writer is None:
-            name = f"{self.name}-{len(self._files):05d}.mindrecord"
-            self._files.append(name)
-            self._writer = FileWriter(str(self.directory / name), shard_num=1)
-            column = {"type": "int32", "shape": [self.seq_length]}
-            self._writer.add_schema(dict.fromkeys(FIELDS, column), "packed sequences")
-        self._writer.write_raw_data(self._pending)
-        self._pending = []
-
-    def _close_shard(self) -> None:
-        self._write()
-        if self._writer is not None:
-            self._writer.commit()
-        self._writer, self._rows_in_shard = None, 0
+    def padding_share(self, split: str) -> float:
+        """Share of a split's positions that are padding."""
+        positions = self.splits[split].rows * self.seq_length
+        return 1 - self.splits[split].tokens / positions if positions else 0.0

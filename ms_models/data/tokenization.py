@@ -1,27 +1,22 @@
-"""Encodes documents with a `tokenizer.json`, in one process or several. Needs neither torch nor transformers."""
+"""Reads a `tokenizer.json` and what packing has to know of it. Needs neither torch nor transformers."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import signal
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from mappings.errors import UserError
 from mappings.formats.hf_directory import read_json
 from mappings.formats.manifest import hash_file
-from ms_models.data.documents import Span, read_documents
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FILE = "tokenizer.json"
+PROBES = ("a", "the", "x", "0", "w0", "\u4e2d")
+"""Texts that are encoded with and without special tokens, to see what stands around a text."""
 
 
 @dataclass(frozen=True)
@@ -34,29 +29,27 @@ class TokenizerFacts:
     vocabulary: int
     """Number of ids, added tokens included."""
     eos: int
+    """Ends a text."""
     pad: int
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """One document as int32 tokens."""
-
-    key: str
-    tokens: np.ndarray
-    decodable: bool = True
-    """False when it was no UTF-8; it has no tokens then."""
+    prefix: tuple[int, ...] = ()
+    """What the tokenizer's own template puts before a text, such as `[CLS]`."""
+    suffix: tuple[int, ...] = ()
+    """What it puts behind it, such as `[SEP]`."""
 
 
 def read_tokenizer(directory: Path) -> TokenizerFacts:
     """Facts of the tokenizer in a model directory.
 
-    The end-of-text token is the one named by `tokenizer_config.json`, else by `config.json`; padding falls back to it.
+    The end-of-text token is the one named by `tokenizer_config.json`, else by `config.json`, else the separator (BERT
+    has no other); padding falls back to it.
 
     Raises:
         UserError: no tokenizer there, an unreadable one, or none that says which token ends a text.
     """
-    tokenizer = _load(directory)
+    tokenizer = load_tokenizer(directory)
     eos = _special_id(directory, tokenizer, "eos")
+    if eos is None:
+        eos = _special_id(directory, tokenizer, "sep")
     if eos is None:
         raise UserError(f"{directory}: neither tokenizer_config.json nor config.json names the end-of-text token (eos)")
     pad = _special_id(directory, tokenizer, "pad")
@@ -64,53 +57,18 @@ def read_tokenizer(directory: Path) -> TokenizerFacts:
     for name, value in (("eos", eos), ("pad", pad)):
         if value is not None and not 0 <= value < vocabulary:
             raise UserError(f"{directory}: the {name} id {value} is outside the tokenizer's vocabulary of {vocabulary}")
-    return TokenizerFacts(directory, hash_file(directory / FILE).sha256, vocabulary, eos, eos if pad is None else pad)
+    sha256 = hash_file(directory / FILE).sha256
+    return TokenizerFacts(
+        directory, sha256, vocabulary, eos, eos if pad is None else pad, *_template(tokenizer, directory)
+    )
 
 
-def encode(spans: Sequence[Span], tokenizer: Path, field: str, processes: int) -> Iterator[tuple[Span, list[Encoded]]]:
-    """Encodes every document, in the order of `spans` whatever the number of processes.
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """The tokenizer of a model directory, without the truncation and padding that its file may carry.
 
     Raises:
-        UserError: as `read_documents` and `read_tokenizer`.
+        UserError: the library or the file is missing, or the file is damaged.
     """
-    if processes == 1:
-        _start(tokenizer, field)
-        for span in spans:
-            yield span, _encode_span(span)
-        return
-    # spawn: MindSpore and the tokenizer's own thread pool do not survive a fork.
-    with multiprocessing.get_context("spawn").Pool(processes, _start_process, (tokenizer, field)) as pool:
-        yield from zip(spans, pool.imap(_encode_span, spans, chunksize=4), strict=True)
-
-
-_worker: dict[str, Any] = {}
-
-
-def _start_process(tokenizer: Path, field: str) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends the pool
-    _start(tokenizer, field)
-
-
-def _start(tokenizer: Path, field: str) -> None:
-    _worker.update(tokenizer=_load(tokenizer), field=field)
-
-
-def _encode_span(span: Span) -> list[Encoded]:
-    documents = list(read_documents(span, _worker["field"]))
-    texts = [document.text for document in documents if document.text is not None]
-    encodings = iter(_worker["tokenizer"].encode_batch(texts, add_special_tokens=False))
-    return [
-        Encoded(
-            document.key,
-            np.array([] if document.text is None else next(encodings).ids, np.int32),
-            document.text is not None,
-        )
-        for document in documents
-    ]
-
-
-def _load(directory: Path) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
@@ -142,3 +100,16 @@ def _special_id(directory: Path, tokenizer: Tokenizer, name: str) -> int | None:
     if isinstance(value, list) and value:
         value = value[0]
     return value if type(value) is int else None
+
+
+def _template(tokenizer: Tokenizer, directory: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the tokenizer puts before and behind a text."""
+    for text in PROBES:
+        bare = tokenizer.encode(text, add_special_tokens=False).ids
+        whole = tokenizer.encode(text, add_special_tokens=True).ids
+        if bare == whole:
+            return (), ()
+        for at in range(len(whole) - len(bare) + 1):
+            if bare and whole[at : at + len(bare)] == bare:
+                return tuple(whole[:at]), tuple(whole[at + len(bare) :])
+    raise UserError(f"{directory / FILE}: its post-processor does more than put tokens around a text")

@@ -12,11 +12,18 @@ from mindspore.mindrecord import FileReader
 
 from mappings.errors import UserError
 from ms_models.data import documents
-from ms_models.data.documents import find_spans, read_documents
-from ms_models.data.packing import IGNORED, Packer
-from ms_models.data.prepare import prepare
+from ms_models.data.documents import find_spans
+from ms_models.data.packing import IGNORED, Concatenation
+from ms_models.data import prepare as preparing
+from ms_models.data.reading import ReadingOptions, Task, read_documents
+from ms_models.data.recipe import Recipe
 from ms_models.data.records import PreparedData
 from tests.ms_models.train.run_helpers import EOS, PAD, WORDS, write_tokenizer
+
+
+def prepare(text: list[Any], tokenizer: Path, out: Path, *, processes: int = 1, **settings: Any) -> dict[str, Any]:
+    recipe = Recipe(text=tuple(map(str, text)), **settings)
+    return preparing.prepare(recipe, tokenizer, out, processes=processes)
 
 
 @pytest.fixture
@@ -127,12 +134,14 @@ def test_json_lines_are_read_once_whatever_the_spans(tmp_path: Path, monkeypatch
     path = tmp_path / "a.jsonl"
     texts = [f"text {i} " + "x" * (i * 7 % 50) for i in range(60)]
     path.write_text("\n\n".join(json.dumps({"body": text}) for text in texts) + "\n")
-    whole = {d.key: d.text for span in find_spans([path], (), 0) for d in read_documents(span, "body")}
+    whole = {
+        d.key: d.text for span in find_spans([path], (), 0) for d in read_documents(Task(span), ReadingOptions("body"))
+    }
     assert sorted(whole.values(), key=str) == sorted(texts)
-    monkeypatch.setattr(documents, "JSONL_SPAN", 37)
+    monkeypatch.setattr(documents, "SPAN_BYTES", 37)
     spans = find_spans([path], (), 0)
     assert len(spans) > 50
-    found = [(d.key, d.text) for span in spans for d in read_documents(span, "body")]
+    found = [(d.key, d.text) for span in spans for d in read_documents(Task(span), ReadingOptions("body"))]
     assert len(found) == len(texts)
     assert dict(found) == whole
 
@@ -230,14 +239,13 @@ def test_damaged_shards_are_refused(corpus: Path, tokenizer: Path, tmp_path: Pat
 
 
 def test_packing_by_hand() -> None:
-    packer = Packer(4, eos=9, pad=7)
-    full = [row for document in ([1, 2], [3], [4, 5, 6, 7, 8, 1]) for row in packer.add(np.array(document))]
-    assert [row["input_ids"].tolist() for row in full] == [[1, 2, 9, 3], [9, 4, 5, 6], [7, 8, 1, 9]]
-    assert not list(packer.flush())
-    assert not list(packer.add(np.array([1])))
+    packer = Concatenation(4, pad=7)
+    documents = [[1, 2, 9], [3, 9], [4, 5, 6, 7, 8, 1, 9]]
+    full = [row for document in documents for row in packer.add([np.array(document)])]
+    assert [row[0].tolist() for row in full] == [[1, 2, 9, 3], [9, 4, 5, 6], [7, 8, 1, 9]]
+    assert not len(packer.flush())
+    assert not len(packer.add([np.array([1, 9])]))
     (last,) = packer.flush()
-    assert last["input_ids"].tolist() == [1, 9, 7, 7]
-    assert last["labels"].tolist() == [1, 9, IGNORED, IGNORED]
-    assert last["attention_mask"].tolist() == [1, 1, 0, 0]
-    assert not list(packer.add(np.array([], np.int32)))
-    assert not list(packer.flush()), "a lone end token has no target"
+    assert last.tolist() == [[1, 9, 7, 7], [1, 1, 0, 0], [1, 9, IGNORED, IGNORED]]
+    assert not len(packer.add([np.array([9])]))
+    assert not len(packer.flush()), "a lone end token has no target"

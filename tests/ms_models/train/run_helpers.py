@@ -16,7 +16,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from mappings.families import family_for_config
 from mappings.formats.safetensors import read_bytes, read_header
 from ms_models.data.packing import IGNORED
-from ms_models.data.records import TRAIN, VALIDATION, PreparedData, ShardWriter
+from ms_models.data.records import TRAIN, VALIDATION, PreparedData
+from ms_models.data.shards import ShardWriter
 
 SEQ_LENGTH = 12
 WORDS = 40
