@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,26 @@ class Assembly:
 def holds_any(held: Arrangement, stored: Arrangement) -> bool:
     """Whether the stored tensor has an element of the other one."""
     return any(True for _ in meetings(held, stored))
+
+
+def needs(wanted: Iterable[Arrangement], stored: Mapping[str, Arrangement]) -> bool:
+    """Whether a file with tensors `stored` has an element of any of the others."""
+    holders = holders_of(stored)
+    return any(holds_any(one, stored[name]) for one in wanted for name in sources_of(one, holders))
+
+
+def holders_of(consist: Mapping[str, Arrangement]) -> dict[str, list[str]]:
+    """Tensors by the atoms in them."""
+    holders: dict[str, list[str]] = {}
+    for name, arrangement in consist.items():
+        for atom in dict.fromkeys(piece.atom for piece in arrangement.pieces):
+            holders.setdefault(atom, []).append(name)
+    return holders
+
+
+def sources_of(arrangement: Arrangement, holders: Mapping[str, list[str]]) -> list[str]:
+    """Tensors that have an atom in common with this one."""
+    return list(dict.fromkeys(name for piece in arrangement.pieces for name in holders.get(piece.atom, ())))
 
 
 def _bits(values: np.ndarray[Any, Any]) -> bytes:

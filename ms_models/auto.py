@@ -35,7 +35,12 @@ class AutoModelForCausalLM:
 
     @staticmethod
     def from_pretrained(
-        directory: str | Path, mesh: Mesh | None = None, options: ParallelOptions | None = None
+        directory: str | Path,
+        mesh: Mesh | None = None,
+        options: ParallelOptions | None = None,
+        *,
+        compute: str = "fp32",
+        recut: bool = False,
     ) -> CausalLM:
         """The model in a Hugging Face directory or a sharded checkpoint, as fp32, cut for this rank.
 
@@ -43,6 +48,8 @@ class AutoModelForCausalLM:
             directory: holds `config.json` and safetensors, or a `manifest.json` whose layout fits the mesh.
             mesh: this process's place; one process on its own where not given.
             options: how ranks work together where that leaves no trace in a checkpoint.
+            compute: number format of matrix products and of what is between layers, see `Place.compute`.
+            recut: whether a checkpoint of another layout is put together from the files of all its ranks.
 
         Raises:
             UserError: unknown family, unsupported setting, layout that does not fit, or tensors that do not match.
@@ -52,8 +59,8 @@ class AutoModelForCausalLM:
         raw = read_config(path)
         family = family_for_config(raw, str(path / "config.json"))
         kind = _models.find(path, raw)
-        source = open_source(path, mesh, family, raw)
-        place = Place(mesh, family, raw, options or ParallelOptions(), kind.spelling, source.stored.optional)
+        source = open_source(path, mesh, family, raw, recut=recut)
+        place = Place(mesh, family, raw, options or ParallelOptions(), kind.spelling, source.stored.optional, compute)
         model = kind(kind.read_config(raw, family), place)
         load_weights(model, source)
         return model

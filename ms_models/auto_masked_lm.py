@@ -26,7 +26,12 @@ class AutoModelForMaskedLM:
 
     @staticmethod
     def from_pretrained(
-        directory: str | Path, mesh: Mesh | None = None, options: ParallelOptions | None = None
+        directory: str | Path,
+        mesh: Mesh | None = None,
+        options: ParallelOptions | None = None,
+        *,
+        compute: str = "fp32",
+        recut: bool = False,
     ) -> MaskedLM:
         """The model in a Hugging Face directory or a sharded checkpoint, as fp32, cut for this rank.
 
@@ -37,6 +42,8 @@ class AutoModelForMaskedLM:
             directory: holds `config.json` and safetensors, or a `manifest.json` whose layout fits the mesh.
             mesh: this process's place; one process on its own where not given.
             options: how ranks work together where that leaves no trace in a checkpoint.
+            compute: number format of matrix products and of what is between layers, see `Place.compute`.
+            recut: whether a checkpoint of another layout is put together from the files of all its ranks.
 
         Raises:
             UserError: unknown family, unsupported setting, layout that does not fit, or tensors that do not match.
@@ -48,10 +55,10 @@ class AutoModelForMaskedLM:
         kind = _models.find(path, raw)
         if set(family.headless) & set(raw.get("architectures") or ()):
             raw = {**raw, "architectures": [kind.__name__]}
-        source = open_source(path, mesh, family, raw)
+        source = open_source(path, mesh, family, raw, recut=recut)
         missing = head_names(source)
         source = without(source, missing)
-        place = Place(mesh, family, raw, options or ParallelOptions(), kind.spelling, source.stored.optional)
+        place = Place(mesh, family, raw, options or ParallelOptions(), kind.spelling, source.stored.optional, compute)
         model = kind(kind.read_config(raw, family), place)
         load_weights(model, source, new_weights(place, missing, model.config.initializer_range))
         if missing:

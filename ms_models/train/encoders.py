@@ -18,6 +18,7 @@ def build_encoder(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject
         UserError: the directory or its tokenizer does not fit.
     """
     assert config.model.path is not None
-    model = AutoModelForMaskedLM.from_pretrained(resume or config.model.path, mesh, config.parallel)
+    recut = resume is not None and config.checkpoint.reshard
+    model = AutoModelForMaskedLM.from_pretrained(resume or config.model.path, mesh, config.parallel, recut=recut)
     model.set_train()
     return Subject(model, model.count_valid, masking_of(config, model.vocab))

@@ -50,6 +50,7 @@ def build(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject:
         from ms_models.train.encoders import build_encoder
 
         return build_encoder(config, mesh, resume)
-    model = AutoModelForCausalLM.from_pretrained(resume or config.model.path, mesh, config.parallel)
+    recut = resume is not None and config.checkpoint.reshard
+    model = AutoModelForCausalLM.from_pretrained(resume or config.model.path, mesh, config.parallel, recut=recut)
     model.set_train()
     return Subject(model)

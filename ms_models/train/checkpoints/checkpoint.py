@@ -53,18 +53,27 @@ def contents(trainer: Trainer, side: Side, *, copy: bool) -> Contents:
     return Contents(tensors, {**side, random_file(rank): json.dumps(random_state.capture()).encode()})
 
 
-def load(directory: Path, manifest: Manifest, trainer: Trainer) -> None:
+def load(directory: Path, manifest: Manifest, trainer: Trainer, seed: int) -> None:
     """Restores optimizer and random state of this rank; the weights were loaded with the model.
+
+    Args:
+        directory: checkpoint, of any layout.
+        manifest: of it.
+        trainer: to restore.
+        seed: of the run, for the random streams of a rank that the checkpoint has none for.
 
     Raises:
         UserError: a file is missing, damaged or does not fit.
     """
-    mesh = trainer.mesh
+    rank, layout, training = trainer.mesh.rank, manifest.layout, manifest.training
 
-    def read(rank: int) -> tuple[Path, list[TensorEntry]]:
-        path = verified(directory, manifest, optimizer_file(rank))
+    def read(owner: int) -> tuple[Path, list[TensorEntry]]:
+        path = verified(directory, manifest, optimizer_file(owner))
         return path, read_header(path)[0]
 
-    stored_state.load_states(trainer, read, manifest.training["optimizer_step"])
-    path = verified(directory, manifest, random_file(mesh.rank))
-    random_state.restore(json.loads(path.read_text(encoding="utf-8")))
+    stored_state.load_states(trainer, read, training["optimizer_step"], layout)
+    if rank < layout.world_size:
+        path = verified(directory, manifest, random_file(rank))
+        random_state.restore(json.loads(path.read_text(encoding="utf-8")))
+    else:
+        random_state.seed_joined(seed, rank, training["step"])

@@ -50,7 +50,7 @@ class Checkpoints:
             UserError: a file is missing, damaged or does not fit.
         """
         manifest = read_manifest(directory)
-        checkpoint.load(directory, manifest, self.trainer)
+        checkpoint.load(directory, manifest, self.trainer, self.config.train.seed)
         states.restore(self.stateful, manifest.training, str(directory))
         return manifest.training
 

@@ -22,6 +22,17 @@ def seed_all(seed: int, rank: int) -> None:
     ms.manual_seed(seed + rank)
 
 
+def seed_joined(seed: int, rank: int, step: int) -> None:
+    """Seeds every generator of a rank that a run begins to have at a step: neither its first draws again, nor others'.
+
+    Args:
+        seed: of the run.
+        rank: of the new world.
+        step: of the checkpoint that was cut anew.
+    """
+    seed_all(int(np.random.SeedSequence([seed, rank, step]).generate_state(1)[0] >> 1), 0)
+
+
 def capture() -> dict[str, Any]:
     """State of every generator as plain data."""
     version, numbers, gauss = random.getstate()

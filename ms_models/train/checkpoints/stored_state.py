@@ -13,16 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from mappings.arrangement import Arrangement
+from mappings.assembly import holders_of, sources_of
 from mappings.cutting import fill
-from mappings.errors import UserError
 from mappings.families.family import HF
 from mappings.formats.safetensors import TensorEntry, read_bytes
+from mappings.layout import ParallelLayout
 from ms_models.parallel.optimizer_sharding import OptimizerSharding
 from ms_models.parallel.place import Place
-from ms_models.train.optimizer import AdamW
+from ms_models.train.checkpoints.pieces import Arrays, assemble
 from ms_models.train.step import Trainer
-
-Arrays = dict[str, np.ndarray]
 
 
 def weights(trainer: Trainer) -> Arrays:
@@ -57,43 +56,39 @@ def states(trainer: Trainer) -> Arrays:
     return result
 
 
-def load_states(trainer: Trainer, read: Callable[[int], tuple[Path, list[TensorEntry]]], step: int) -> None:
-    """Restores optimizer states.
+def load_states(
+    trainer: Trainer, read: Callable[[int], tuple[Path, list[TensorEntry]]], step: int, layout: ParallelLayout
+) -> None:
+    """Restores optimizer states, of any layout.
 
     Args:
         trainer: to restore.
         read: path and tensors of the optimizer file of a rank that has one.
         step: updates made so far.
+        layout: of the checkpoint.
 
     Raises:
         UserError: states are missing, unexpected or misshapen.
     """
-    place, optimizer, layout = trainer.model.place, trainer.optimizer, trainer.mesh.layout
-    trained = {name for bucket in trainer.sharding.buckets for name in bucket.names}
-    path, entries = read(layout.state_owner(trainer.mesh.rank))
-    if place.spelling == HF:
+    place, optimizer, mesh = trainer.model.place, trainer.optimizer, trainer.mesh
+    if layout == mesh.layout and place.spelling == HF:
+        trained = {name for bucket in trainer.sharding.buckets for name in bucket.names}
+        path, entries = read(layout.state_owner(mesh.rank))
         still = {f"{kind}.{name}" for kind in optimizer.flat for name in place.held if name not in trained}
         state = {entry.name: _array(entry) for entry in entries if entry.name not in still}
         optimizer.load_state(state, step, str(path))
         return
-    kept = kept_arrangements(trainer.sharding, place)
-    state = {
-        f"{kind}.{name}": np.zeros(arrangement.shape, np.float32)
-        for kind in optimizer.flat
-        for name, arrangement in kept.items()
-    }
-    missing = {
-        f"{kind}.{name}": arrangement.size - arrangement.padding
-        for kind in optimizer.flat
-        for name, arrangement in kept.items()
-    }
-    # Replicas of the same experts and of what is no expert: all of them differ in dp only.
-    for owner in dict.fromkeys(layout.state_owner(rank) for rank in layout.group(trainer.mesh.rank, "dp")):
-        stored = {entry.name: _array(entry) for entry in read(owner)[1]}
-        _take(optimizer, state, missing, kept, stored, place.stored(owner, states=True))
-    if lacking := [name for name, count in missing.items() if count]:
-        raise UserError(f"{path}: optimizer state does not fit the model: elements of {', '.join(lacking[:8])} missing")
-    optimizer.load_state(state, step, str(path))
+    # In the same layout all that have a part of this rank's differ from it in dp only: replicas of the same experts,
+    # and of what is no expert.
+    ranks = layout.group(mesh.rank, "dp") if layout == mesh.layout else range(layout.world_size)
+    state = assemble(
+        kept_arrangements(trainer.sharding, place),
+        dict.fromkeys(layout.state_owner(rank) for rank in ranks),
+        lambda owner: place.stored(owner, states=True, layout=layout),
+        read,
+        list(optimizer.flat),
+    )
+    optimizer.load_state(state, step, "optimizer files")
 
 
 def kept_arrangements(sharding: OptimizerSharding, place: Place) -> dict[str, Arrangement]:
@@ -108,48 +103,16 @@ def kept_arrangements(sharding: OptimizerSharding, place: Place) -> dict[str, Ar
     return result
 
 
-def _take(
-    optimizer: AdamW,
-    state: Arrays,
-    missing: dict[str, int],
-    kept: Mapping[str, Arrangement],
-    stored: Arrays,
-    consist: Mapping[str, Arrangement],
-) -> None:
-    """Fills `state` with what the file of one rank has of it."""
-    holders = _holders(consist)
-    for kind in optimizer.flat:
-        for name, arrangement in kept.items():
-            for source in _sources(arrangement, holders):
-                value = stored.get(f"{kind}.{source}")
-                if value is not None and value.shape == consist[source].shape:
-                    full = f"{kind}.{name}"
-                    missing[full] -= fill(state[full], arrangement, value, consist[source])
-
-
 def _rearranged(wanted: Mapping[str, Arrangement], values: Arrays, consist: Mapping[str, Arrangement]) -> Arrays:
     """Tensors of other names and packing with the same elements; zeros where there are no values."""
-    holders = _holders({name: consist[name] for name in values})
+    holders = holders_of({name: consist[name] for name in values})
     result: Arrays = {}
     for name, arrangement in wanted.items():
         result[name] = np.zeros(arrangement.shape, np.float32)
-        sources = _sources(arrangement, holders)
+        sources = sources_of(arrangement, holders)
         count = sum(fill(result[name], arrangement, np.ascontiguousarray(values[s]), consist[s]) for s in sources)
         assert not sources or count == arrangement.size - arrangement.padding, f"{name}: {count} elements are there"
     return result
-
-
-def _holders(consist: Mapping[str, Arrangement]) -> dict[str, list[str]]:
-    """Tensors by the atoms in them."""
-    holders: dict[str, list[str]] = {}
-    for name, arrangement in consist.items():
-        for atom in dict.fromkeys(piece.atom for piece in arrangement.pieces):
-            holders.setdefault(atom, []).append(name)
-    return holders
-
-
-def _sources(arrangement: Arrangement, holders: Mapping[str, list[str]]) -> list[str]:
-    return list(dict.fromkeys(name for piece in arrangement.pieces for name in holders.get(piece.atom, ())))
 
 
 def _array(entry: TensorEntry) -> np.ndarray:

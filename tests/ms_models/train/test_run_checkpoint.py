@@ -19,20 +19,12 @@ from mappings.families import family_for_config
 from mappings.formats.manifest import Manifest
 from mappings.layout import ParallelLayout
 from migrate.weights.command import reshard
-from ms_models import AutoModelForCausalLM
-from ms_models.data.loader import TrainingLoader
-from ms_models.parallel.mesh import Mesh
-from ms_models.train.checkpoints import checkpoint, random_state, run_directory
-from ms_models.train.checkpoints.run_directory import (
-    complete_checkpoints,
-    find_latest,
-    read_manifest,
-    remove_leftovers,
-    verify,
-)
-from ms_models.train.config import OptimizerConfig
+from ms_models.train.checkpoints import checkpoint, random_state, run_directory, writing
+from ms_models.train.checkpoints.recovery import verify
+from ms_models.train.checkpoints.run_directory import find_latest, read_manifest, remove_leftovers
 from ms_models.train.optimizer import MOMENTS
 from ms_models.train.step import Trainer
+from tests.ms_models.train.checkpoint_helpers import make_trainer, save, step, steps
 from tests.ms_models.train.run_helpers import read_tensors, write_data, write_model
 
 DEEPSEEK = {
@@ -71,22 +63,6 @@ def trainer(paths: tuple[Path, Path]) -> Trainer:
     return trainer
 
 
-def make_trainer(model: Path) -> Trainer:
-    return Trainer(AutoModelForCausalLM.from_pretrained(model), Mesh.single(), OptimizerConfig(), jit=False)
-
-
-def step(trainer: Trainer, data: Path, position: int = 0) -> float:
-    return trainer.step(TrainingLoader(data, seed=0, micro_batch_size=4, position=position).next_step(), 0.01).loss
-
-
-def save(run: Path, number: int, trainer: Trainer, keep: int = 2) -> Path:
-    return checkpoint.save(run, number, trainer, {"tokens": 5, "config": {}}, keep=keep)
-
-
-def steps(run: Path) -> list[int]:
-    return [number for number, _ in complete_checkpoints(run)]
-
-
 def test_everything_comes_back_exactly(trainer: Trainer, paths: tuple[Path, Path], tmp_path: Path) -> None:
     directory = save(tmp_path, 3, trainer)
     drawn = (random.random(), np.random.rand(), ms.get_rng_state().asnumpy().tolist())
@@ -97,7 +73,7 @@ def test_everything_comes_back_exactly(trainer: Trainer, paths: tuple[Path, Path
 
     restored = make_trainer(directory)
     random_state.seed_all(99, 0)
-    checkpoint.load(directory, manifest, restored)
+    checkpoint.load(directory, manifest, restored, seed=0)
     assert (random.random(), np.random.rand(), ms.get_rng_state().asnumpy().tolist()) == drawn
     for name, value in trainer.optimizer.state().items():
         assert np.array_equal(restored.optimizer.state()[name], value), name
@@ -119,7 +95,7 @@ def test_experts_in_stacks_are_stored_one_by_one(paths: tuple[Path, Path], tmp_p
     assert stacked[2].any()
     assert not states["exp_avg.model.layers.1.mlp.gate.e_score_correction_bias"].any()
     restored = make_trainer(directory)
-    checkpoint.load(directory, read_manifest(directory), restored)
+    checkpoint.load(directory, read_manifest(directory), restored, seed=0)
     assert step(restored, paths[1], 4) == step(trainer, paths[1], 4)
 
 
@@ -158,7 +134,7 @@ def test_a_rank_does_not_load_damaged_files(trainer: Trainer, tmp_path: Path, fi
     directory = save(tmp_path, 1, trainer)
     flip(directory / file)
     with pytest.raises(UserError, match="damaged"):
-        checkpoint.load(directory, read_manifest(directory), make_trainer(directory))
+        checkpoint.load(directory, read_manifest(directory), make_trainer(directory), seed=0)
 
 
 def test_the_last_ones_are_kept_also_across_restarts(trainer: Trainer, tmp_path: Path) -> None:
@@ -211,27 +187,30 @@ def test_a_crash_during_commit_leaves_the_last_good_one(
 
 
 @pytest.mark.parametrize("failures", [1, 2])
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_failing_disk_is_tried_twice(
-    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, asynchronous: bool
 ) -> None:
     save(tmp_path, 1, trainer)
     calls = []
-    write = checkpoint._write_tensors
+    write = writing.write
 
-    def full(path: Path, tensors: Any) -> None:
-        calls.append(path)
-        if len(calls) <= failures:
-            raise OSError(28, "No space left on device", str(path))
-        write(path, tensors)
+    def full(path: Path, *pieces: Any) -> Any:
+        if path.name.startswith("optimizer"):
+            calls.append(path)
+            if len(calls) <= failures:
+                raise OSError(28, "No space left on device", str(path))
+        return write(path, *pieces)
 
-    monkeypatch.setattr(checkpoint, "_write_tensors", full)
+    monkeypatch.setattr(writing, "write", full)
     if failures == 1:
-        assert find_latest(save(tmp_path, 2, trainer).parent).name == "step_00000002"
+        assert find_latest(save(tmp_path, 2, trainer, asynchronous=asynchronous).parent).name == "step_00000002"
         return
     with pytest.raises(UserError, match=r"step 2 could not be saved in 2 attempts: No space left on device"):
-        save(tmp_path, 2, trainer)
+        save(tmp_path, 2, trainer, asynchronous=asynchronous)
     assert find_latest(tmp_path).name == "step_00000001"
     verify(find_latest(tmp_path), read_manifest(find_latest(tmp_path)))
+    assert not list(tmp_path.glob(".step_*")), "half a checkpoint is left on the full disk"
 
 
 @pytest.mark.parametrize(
