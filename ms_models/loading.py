@@ -12,6 +12,7 @@ import numpy as np
 from mindspore import Parameter, Tensor
 
 from mappings.assembly import Assembly, ReplicasDifferError, holders_of, needs, sources_of
+from mappings.completeness import LISTED as LISTED
 from mappings.completeness import mismatches
 from mappings.errors import UserError
 from mappings.families import Family

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mappings.errors import UserError
 from migrate.cli_options import File
 
 
@@ -29,19 +30,38 @@ def train(
     node_rank: Annotated[int | None, typer.Option(min=0, help="Which of them this is, from 0.")] = None,
     master: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of machine 0.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and start nothing.")] = False,
+    device_memory: Annotated[
+        float | None, typer.Option(min=0.001, help="With --dry-run: GiB of a device, for the estimate of a rank.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="With --dry-run: print the verdict as JSON.")] = False,
 ) -> None:
     """Train a model: starts its own processes, one or many."""
+    settings = [*(overrides or []), *_settings(restarts=restarts, nodes=nnodes, node_rank=node_rank, master=master)]
+    if dry_run:
+        from migrate.runs_cli.dry_run import dry_run as judge
+
+        verdict = judge(
+            config,
+            settings,
+            resume=resume,
+            resume_from=resume_from,
+            reshard=reshard,
+            device_memory=device_memory,
+        )
+        typer.echo(verdict.to_json() if json else "\n".join(verdict.lines()))
+        raise typer.Exit(verdict.exit_code)
+    if json or device_memory is not None:
+        raise UserError("train: --json and --device-memory belong to --dry-run")
     from ms_models.train.launch import starting
 
     raise typer.Exit(
         starting.launch(
             config,
-            [*(overrides or []), *_settings(restarts=restarts, nodes=nnodes, node_rank=node_rank, master=master)],
+            settings,
             resume=resume,
             resume_from=resume_from,
             reshard=reshard,
             stop_after=stop_after,
-            dry_run=dry_run,
         )
     )
 

@@ -3,7 +3,7 @@
 | code | about |
 |---|---|
 | R101 | a pipeline with few micro-batches idles |
-| R102 | tensor parallelism that leaves a node |
+| R102 | tensor parallelism that leaves a node (`NodePlace.warnings`) |
 | R103 | warmup outside 1-5 % of the steps |
 | R104 | a run that is never evaluated, or seldom |
 | R105 | no checkpoint before the end |
@@ -57,20 +57,13 @@ def warnings_of(config: RunConfig, model: Model | None, data: PreparedData | Non
 
 
 def _layout(config: RunConfig, model: Model | None) -> Iterator[Warning_]:
-    layout, nodes = config.layout, config.launch.nodes
+    layout = config.layout
     micro_batches, least = config.train.accumulation, MICRO_BATCHES_PER_STAGE * layout.pp
     if layout.pp > 1 and micro_batches < least:
         yield (
             "R101",
             f"{micro_batches} micro-batches for pp={layout.pp} stages leave the pipeline idle; "
             f"{least} to {2 * least} (train.accumulation) keep it busy",
-        )
-    per_node = layout.world_size // nodes
-    if nodes > 1 and layout.tp > 1 and per_node % layout.tp:
-        yield (
-            "R102",
-            f"tp={layout.tp} does not divide the {per_node} ranks of a node, so its sums in every layer cross the "
-            "network; keep tp inside a node",
         )
     if model is not None and layout.dp > 1 and layout.zero == 0 and model.parameters >= LARGE:
         yield "R109", f"each of dp={layout.dp} replicas keeps all optimizer states; layout.zero=1 divides them"
