@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mindspore as ms
@@ -14,8 +14,15 @@ from ms_models.families.decoder import Decoder
 from ms_models.families.pretrained import Pretrained
 from ms_models.families.recomputing import recompute
 from ms_models.parallel.collectives import GatherFromGroup, all_reduce
+from ms_models.parallel.linear import like
 from ms_models.parallel.place import Place
 from ms_models.parallel.vocabulary import IGNORED, VocabParallelCrossEntropy
+
+
+def likeliest(logits: np.ndarray) -> np.ndarray:
+    """Tokens `[B]` from logits `[B, vocab]`."""
+    chosen: np.ndarray = logits.argmax(-1)
+    return chosen
 
 
 class CausalLM(Pretrained):
@@ -58,7 +65,7 @@ class CausalLM(Pretrained):
         """Logits `[B, S, V]` of this rank's vocabulary rows."""
         x_BSM = self.enter_head(x_BSM)
         if self.lm_head is None:
-            return ops.dense(x_BSM, self.body.embed_tokens.weight)
+            return ops.dense(x_BSM, like(self.body.embed_tokens.weight, x_BSM))
         return self.lm_head(x_BSM)
 
     def construct(
@@ -164,8 +171,14 @@ class CausalLM(Pretrained):
         last = ops.full((labels.shape[0], 1), IGNORED, dtype=labels.dtype)
         return self.body.own(ops.concat((labels[:, 1:], last), 1))
 
-    def generate(self, input_ids: Tensor, max_new_tokens: int, attention_mask: Tensor | None = None) -> Tensor:
-        """Continues each row with the likeliest token, again and again; keys and values are cached. Not for `ms.jit`.
+    def generate(
+        self,
+        input_ids: Tensor,
+        max_new_tokens: int,
+        attention_mask: Tensor | None = None,
+        choose: Callable[[np.ndarray], np.ndarray] = likeliest,
+    ) -> Tensor:
+        """Continues each row with one token, again and again; keys and values are cached. Not for `ms.jit`.
 
         Stops early when every row has produced an end token; rows that ended first are filled with the padding token
         (the end token where the config has none). Positions count from the first token of a left-padded row.
@@ -174,6 +187,7 @@ class CausalLM(Pretrained):
             input_ids: `[B, S]` int32 or int64; shorter rows padded on the left.
             max_new_tokens: at least 1.
             attention_mask: `[B, S]`, 0 for padding; None for none.
+            choose: tokens `[B]` from logits `[B, vocab]`, the same on all tp ranks; the likeliest where not given.
 
         Returns:
             `[B, S + new]`, prompt included, in the dtype of the prompt.
@@ -196,7 +210,7 @@ class CausalLM(Pretrained):
                 fresh, positions, past = tokens, np.maximum(mask.cumsum(1) - 1, 0), None
             hidden, past = self.body(Tensor(fresh), Tensor(mask), Tensor(positions.astype(tokens.dtype)), past)
             logits = self.gather_vocab(self.head(hidden[:, -1:]))[:, 0, : self.vocab].asnumpy()
-            chosen = np.where(running, logits.argmax(-1), filler).astype(tokens.dtype)
+            chosen = np.where(running, choose(logits), filler).astype(tokens.dtype)
             running &= ~np.isin(chosen, ends)
             fresh, positions = chosen[:, None], positions[:, -1:] + 1
             tokens = np.concatenate((tokens, fresh), 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,6 +12,18 @@ from ms_models.data.loader import Batch, TrainingLoader
 from ms_models.data.order import batch_positions
 from ms_models.data.records import TRAIN, VALIDATION
 from ms_models.train.subject import Subject
+
+
+class Share(Protocol):
+    """Which part of the data a rank has: a loader, for one."""
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel ranks."""
+
+    @property
+    def dp_rank(self) -> int:
+        """This one of them."""
 
 
 def prepared_step(subject: Subject, loader: TrainingLoader) -> list[Batch]:
@@ -29,14 +41,14 @@ def prepared_step(subject: Subject, loader: TrainingLoader) -> list[Batch]:
     return [subject.prepare(batch, rows, TRAIN) for batch, rows in zip(batches, positions, strict=True)]
 
 
-def prepared_validation(subject: Subject, batches: Iterable[Batch], loader: TrainingLoader) -> Iterator[Batch]:
+def prepared_validation(subject: Subject, batches: Iterable[Batch], share: Share) -> Iterator[Batch]:
     """The validation batches of a rank, which has each dp-th row of the split.
 
     Rows that fill up the last batch get numbers beyond the split; none of their labels counts.
     """
     for number, batch in enumerate(batches):
         size = len(batch["input_ids"])
-        rows = (number * size + np.arange(size)) * loader.dp + loader.dp_rank
+        rows = (number * size + np.arange(size)) * share.dp + share.dp_rank
         yield subject.prepare(batch, rows, VALIDATION)
 
 

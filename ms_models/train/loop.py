@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ms_models.compat.device import synchronize
-from ms_models.data.loader import TrainingLoader, validation_batches
+from ms_models.data.loader import TrainingLoader
 from ms_models.parallel.mesh import Mesh
-from ms_models.train.batches import not_training, prepared_step, prepared_validation
+from ms_models.train.batches import prepared_step
 from ms_models.train.checkpoints import random_state
 from ms_models.train.checkpoints.checkpoints import Checkpoints
 from ms_models.train.checkpoints.saver import Saved
@@ -25,6 +26,7 @@ from ms_models.train.services.meter import Meter
 from ms_models.train.services.useful_flops import step_flops
 from ms_models.train.step import Trainer
 from ms_models.train.subject import build
+from ms_models.train.validation import Validation
 
 
 def run(config: RunConfig, *, resume: Path | None = None, stop_after: int | None = None) -> None:
@@ -58,7 +60,7 @@ class Loop:
             self.subject.model, mesh, config.optimizer, jit=config.train.jit, count_valid=self.subject.count_valid
         )
         self.guard = Guard(config.guard)
-        self.loader = TrainingLoader(
+        self.loader: Any = self.subject.loader or TrainingLoader(
             config.data_directory,
             seed=config.train.seed,
             micro_batch_size=config.train.micro_batch_size,
@@ -72,12 +74,15 @@ class Loop:
             training = self.checkpoints.restore(resume)
             self.step, self.tokens = training["step"], training["tokens"]
         self.saved_step = self.step
+        self.validation = Validation(config, mesh, self.subject, self.trainer.evaluate)
         self.meter = Meter(config, mesh, step_flops(config, self.loader.data.seq_length), self.step)
 
     def run(self, last: int, services: Services) -> None:
         """Steps up to and including `last`, with evaluations and checkpoints between and a checkpoint at the end."""
         config = self.config
         services.tell(self._headline())
+        if self.validation.refusal is not None:
+            services.tell(self.validation.refusal)
         try:
             while self.step < last:
                 self._one_step(services)
@@ -128,17 +133,8 @@ class Loop:
         return f"positions {begin}..{end} of the stream with train.seed {seed}"
 
     def _evaluate(self, services: Services) -> None:
-        batches = validation_batches(
-            self.config.data_directory,
-            micro_batch_size=self.config.train.micro_batch_size,
-            dp=self.config.layout.dp,
-            dp_rank=self.mesh.coordinates["dp"],
-            limit=self.config.train.eval_sequences,
-        )
         enter("evaluate")
-        batches = prepared_validation(self.subject, batches, self.loader)
-        with not_training(self.subject.model):
-            services.after_evaluation({"step": self.step, **self.trainer.evaluate(batches).record()})
+        services.after_evaluation(self.validation.record(self.step))
 
     def _save(self, services: Services) -> None:
         enter("save")

@@ -1,4 +1,4 @@
-"""One rank of a run: `python -m ms_models.train.worker CONFIG [--resume DIRECTORY] [--stop-after STEP]`.
+"""One rank of a run: `python -m ms_models.train.worker CONFIG [--resume DIRECTORY] [--stop-after N | --evaluate FILE]`.
 
 Started by `launch`, which has checked the configuration and prepared the data.
 """
@@ -26,6 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("config", type=Path)
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--stop-after", type=int)
+    parser.add_argument("--evaluate", type=Path)
     args = parser.parse_args(argv)
     die_with_parent()
     if os.environ.get("MS_ROLE") == "MS_SCHED":
@@ -41,9 +42,14 @@ def main(argv: list[str] | None = None) -> int:
     phases.enter("start")
     kind: status.Kind
     try:
-        from ms_models.train.loop import run
+        if args.evaluate is not None:
+            from ms_models.train.standalone import evaluate_once
 
-        run(config, resume=args.resume, stop_after=args.stop_after)
+            evaluate_once(config, resume=args.resume, result=args.evaluate)
+        else:
+            from ms_models.train.loop import run
+
+            run(config, resume=args.resume, stop_after=args.stop_after)
     except Exception as error:  # noqa: BLE001 - the last frame of the process: reported to the launcher and logged
         traceback.print_exc()
         kind = "user" if isinstance(error, UserError) else "run" if isinstance(error, RunError) else "defect"

@@ -5,14 +5,15 @@ Shape suffixes: B batch, S query positions, T key positions, H this rank's heads
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from mindspore import Tensor, nn, ops
 
 from mappings.errors import UserError
 from mappings.families import Family
-from ms_models.families.causal_lm import CausalLM
+from ms_models.families.causal_lm import CausalLM, likeliest
 from ms_models.families.decoder import Cache, Decoder
 from ms_models.families.gpt2.config import GPT2Config
 from ms_models.families.gpt2.sharding import GPT2Sharding
@@ -142,7 +143,13 @@ class GPT2LMHeadModel(CausalLM):
         """Typed settings from the contents of `config.json`."""
         return GPT2Config.read(raw, family)
 
-    def generate(self, input_ids: Tensor, max_new_tokens: int, attention_mask: Tensor | None = None) -> Tensor:
+    def generate(
+        self,
+        input_ids: Tensor,
+        max_new_tokens: int,
+        attention_mask: Tensor | None = None,
+        choose: Callable[[np.ndarray], np.ndarray] = likeliest,
+    ) -> Tensor:
         """See `CausalLM`.
 
         Raises:
@@ -154,4 +161,4 @@ class GPT2LMHeadModel(CausalLM):
                 f"generate: {longest} tokens and {max_new_tokens} new ones are more than "
                 f"n_positions={self.config.max_position_embeddings}"
             )
-        return super().generate(input_ids, max_new_tokens, attention_mask)
+        return super().generate(input_ids, max_new_tokens, attention_mask, choose)
