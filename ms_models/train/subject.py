@@ -36,6 +36,8 @@ class Subject:
     prepare: Callable[[Batch, np.ndarray, str], Batch] = unchanged
     """Makes what the model reads of a batch, the positions of its rows (`[B]`, in the training stream, or their numbers
     in the validation split) and the name of the split."""
+    loader: Any = None
+    """In place of a `TrainingLoader` where batches do not come from prepared data."""
 
 
 def build(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject:
@@ -44,6 +46,10 @@ def build(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject:
     Raises:
         UserError: the directory does not fit.
     """
+    if config.model.adapter is not None:
+        from ms_models.train.adapter.building import build_adapted
+
+        return build_adapted(config, mesh, resume)
     assert config.model.path is not None
     raw = read_config(resume or Path(config.model.path))
     if check_task(config, family_for_config(raw)) == MASKED:
@@ -51,6 +57,8 @@ def build(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject:
 
         return build_encoder(config, mesh, resume)
     recut = resume is not None and config.checkpoint.reshard
-    model = AutoModelForCausalLM.from_pretrained(resume or config.model.path, mesh, config.parallel, recut=recut)
+    model = AutoModelForCausalLM.from_pretrained(
+        resume or config.model.path, mesh, config.parallel, compute=config.precision.compute, recut=recut
+    )
     model.set_train()
     return Subject(model)

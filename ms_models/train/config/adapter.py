@@ -92,7 +92,7 @@ class AdapterConfig:
             raise UserError("config: 'model.adapter.inputs' must say what forward calls 'input_ids'")
         if self.output == "loss" and "labels" not in self.inputs:
             raise UserError(
-                "config: 'model.adapter.inputs' must say what forward calls 'labels', or 'model.adapter.output' be logits"
+                "config: 'model.adapter.inputs' must say what forward calls 'labels'; only for logits it may do without"
             )
         _check("model.adapter.module", self.module, DOTTED, "a dotted name")
         _check("model.adapter.class_name", self.class_name, re.compile(r"[A-Za-z_]\w*"), "the name of a class")

@@ -1,0 +1,1 @@
+"""Trains a class that the code converter produced: its repository, its calls, its batches, its place among ranks."""
