@@ -1,23 +1,25 @@
 """Reads prepared data: training batches in stream order from any position, and the validation split in file order.
 
-Rows are read through `mindspore.dataset.MindDataset` with a list of row numbers. That gives exact random access, native
-prefetching, and no state of its own: the position in the stream is the whole state. (`FileReader` reads from the start
-only.)
+The stream never ends: one epoch follows the other, also within a batch, so no remainder is dropped and no batch is
+ever smaller. The position in the stream is the whole state.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mappings.errors import UserError
-from ms_models.data.order import SampleOrder, batch_positions
-from ms_models.data.records import TRAIN, VALIDATION, PreparedData, Split
-from ms_models.data.rows import FIELDS, IGNORED
+from ms_models.data.blend import BlendedOrder, Parts, described
+from ms_models.data.order import batch_positions
+from ms_models.data.prefetch import Prefetcher
+from ms_models.data.records import TRAIN, VALIDATION, PreparedData
+from ms_models.data.row_reader import RowReader
+from ms_models.data.rows import IGNORED
 
 Batch = Mapping[str, np.ndarray]
 """input_ids, attention_mask and labels, int32 [micro_batch_size, seq_length]."""
@@ -29,12 +31,22 @@ class TrainingLoader:
     """Micro-batches of one data-parallel rank.
 
     The global batch of a step is `micro_batch_size * accumulation * dp` consecutive positions of the stream. `position`
-    is the first position of the next step, the same on every rank.
+    is the first position of the next step, the same on every rank; what was read ahead does not count.
+
+    Args:
+        data: a directory of prepared data, or several with their weights.
+        seed: of the order.
+        micro_batch_size: rows a batch.
+        accumulation: batches a step.
+        dp: number of data-parallel ranks.
+        dp_rank: this one.
+        position: where to begin.
+        prefetch: steps that a thread reads ahead; 0 reads when asked.
     """
 
     def __init__(
         self,
-        directory: Path,
+        data: Path | Parts,
         *,
         seed: int,
         micro_batch_size: int,
@@ -42,107 +54,126 @@ class TrainingLoader:
         dp: int = 1,
         dp_rank: int = 0,
         position: int = 0,
+        prefetch: int = 2,
     ) -> None:
-        self.data = PreparedData.read(directory)
-        self.directory, self.seed = directory, seed
+        self.parts = _parts(data)
+        self.data = described(self.parts)
+        self.seed = seed
         self.micro_batch_size, self.accumulation = micro_batch_size, accumulation
-        self.dp, self.dp_rank = dp, dp_rank
+        self.dp, self.dp_rank, self.prefetch = dp, dp_rank, prefetch
         self.global_batch = micro_batch_size * accumulation * dp
         self.position = position
         self.wait_s = 0.0
         """Seconds that the last `next_step` waited."""
-        self._order = SampleOrder(self.data.splits[TRAIN].rows, seed)
-        self._rows: Iterator[Batch] = iter(())
-        self._remaining = 0
+        directories = [directory for directory, _ in self.parts]
+        splits = [PreparedData.read(directory).splits[TRAIN] for directory in directories]
+        self._order = BlendedOrder([split.rows for split in splits], [weight for _, weight in self.parts], seed)
+        self._reader = RowReader(directories, splits)
+        self._steps: Iterator[list[Batch]] | None = None
 
     def next_step(self) -> list[Batch]:
-        """The micro-batches of the next optimizer step; advances `position` by the global batch."""
+        """The micro-batches of the next optimizer step; advances `position` by the global batch.
+
+        Raises:
+            UserError: a shard is damaged.
+        """
         start = time.perf_counter()
-        if not self._remaining:
-            self._open()
-        batches = [next(self._rows) for _ in range(self.accumulation)]
-        self._remaining -= 1
+        if self._steps is None:
+            steps = self._from(self.position)
+            self._steps = Prefetcher(steps, self.prefetch) if self.prefetch else steps
+        batches = next(self._steps)
         self.position += self.global_batch
         self.wait_s = time.perf_counter() - start
         return batches
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: where the run is in which data."""
-        return {"position": self.position, "seed": self.seed, "rows": self._order.rows, "shards": self.data.fingerprint}
+        return {
+            "position": self.position,
+            "seed": self.seed,
+            "rows": self.data.splits[TRAIN].rows,
+            "shards": self.data.fingerprint,
+            "weights": _weights(self.data),
+            "drawn": self._order.drawn(self.position),
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Goes on at the position of a checkpoint, which is of this data (`check_state`); dp may be another."""
+        self.close()
         self.position = state["position"]
-        self._rows, self._remaining = iter(()), 0
+
+    def close(self) -> None:
+        """Ends the thread that reads ahead; the loader can be used again."""
+        if isinstance(self._steps, Prefetcher):
+            self._steps.close()
+        self._steps = None
 
     @classmethod
     def check_state(cls, state: Mapping[str, Any], data: PreparedData, seed: int) -> None:
         """Refuses to go on in other data than the run began with.
 
         Raises:
-            UserError: the seed or the shards differ.
+            UserError: the seed, the shards or the weights of a blend differ.
         """
         if state["seed"] != seed:
             raise UserError(f"resume: train.seed was {state['seed']}, now it is {seed}; the order of data would change")
         if state["rows"] != data.splits[TRAIN].rows or state["shards"] != data.fingerprint:
             raise UserError("resume: the training data is not the one the run began with; point data.path to that one")
+        if (before := state.get("weights", [])) != (now := _weights(data)):
+            raise UserError(f"resume: the weights of data.blend were {before}, now they are {now}; restore those")
 
-    def _open(self) -> None:
+    def _from(self, position: int) -> Generator[list[Batch], None, None]:
         steps = max(1, CHUNK_ROWS // (self.micro_batch_size * self.accumulation))
-        positions = batch_positions(
-            self.position,
-            steps,
-            micro_batch_size=self.micro_batch_size,
-            accumulation=self.accumulation,
-            dp=self.dp,
-            dp_rank=self.dp_rank,
-        )
-        rows = self._order[positions].ravel()
-        self._rows = _read(self.directory, self.data.splits[TRAIN], rows, self.micro_batch_size)
-        self._remaining = steps
+        while True:
+            positions = batch_positions(
+                position,
+                steps,
+                micro_batch_size=self.micro_batch_size,
+                accumulation=self.accumulation,
+                dp=self.dp,
+                dp_rank=self.dp_rank,
+            )
+            sources, rows = self._order[positions.ravel()]
+            batches = self._reader.batches(sources, rows, self.micro_batch_size)
+            for _ in range(steps):
+                yield [next(batches) for _ in range(self.accumulation)]
+            position += steps * self.global_batch
 
 
 def validation_batches(
-    directory: Path, *, micro_batch_size: int, dp: int = 1, dp_rank: int = 0, limit: int | None = None
+    data: Path | Parts, *, micro_batch_size: int, dp: int = 1, dp_rank: int = 0, limit: int | None = None
 ) -> Iterator[Batch]:
     """The validation rows of one data-parallel rank; all ranks together read each row once, in as many batches each.
 
+    Of several directories, a row of each is taken in turn as long as it has one; their weights do not count.
+
     Args:
-        directory: prepared data.
+        data: a directory of prepared data, or several.
         micro_batch_size: rows per batch; the last ones are filled up with rows whose labels are all ignored.
         dp: number of data-parallel ranks.
         dp_rank: this one.
         limit: take only the first this many rows of the split; None takes all.
     """
-    split = PreparedData.read(directory).splits[VALIDATION]
-    taken = split.rows if limit is None else min(limit, split.rows)
-    rows = np.arange(taken, dtype=np.int64)[dp_rank::dp]
+    directories = [directory for directory, _ in _parts(data)]
+    splits = [PreparedData.read(directory).splits[VALIDATION] for directory in directories]
+    sources = np.concatenate([np.full(split.rows, number) for number, split in enumerate(splits)])
+    rows = np.concatenate([np.arange(split.rows, dtype=np.int64) for split in splits])
+    in_turn = np.argsort(rows, kind="stable")
+    chosen = in_turn[: len(rows) if limit is None else limit]
+    taken, mine = len(chosen), chosen[dp_rank::dp]
     # Ranks that share experts or parameters call each other in every forward pass: none may have a batch less.
     length = -(-taken // (dp * micro_batch_size)) * micro_batch_size
-    padded = np.concatenate([rows, np.zeros(length - len(rows), np.int64)])
-    for number, batch in enumerate(_read(directory, split, padded, micro_batch_size)):
-        batch["labels"][max(0, len(rows) - number * micro_batch_size) :] = IGNORED
+    padded = np.concatenate([mine, np.full(length - len(mine), in_turn[0] if taken else 0)])
+    reader = RowReader(directories, splits)
+    for number, batch in enumerate(reader.batches(sources[padded], rows[padded], micro_batch_size)):
+        batch["labels"][max(0, len(mine) - number * micro_batch_size) :] = IGNORED
         yield batch
 
 
-def _read(directory: Path, split: Split, rows: np.ndarray, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
-    """Batches of the given rows, in the given order. `len(rows)` must be a multiple of `batch_size`."""
-    batch: list[Mapping[str, np.ndarray]] = []
-    # A pipeline takes at most as many row numbers as there are rows.
-    for start in range(0, len(rows), split.rows):
-        for row in _rows(directory, split, rows[start : start + split.rows]):
-            batch.append(row)
-            if len(batch) == batch_size:
-                yield {name: np.stack([row[name] for row in batch]) for name in FIELDS}
-                batch = []
+def _parts(data: Path | Parts) -> Parts:
+    return ((data, 1.0),) if isinstance(data, Path) else data
 
 
-def _rows(directory: Path, split: Split, rows: np.ndarray) -> Iterator[Mapping[str, np.ndarray]]:
-    import mindspore.dataset as ds
-
-    files = [str(directory / name) for name in split.files if name.endswith(".mindrecord")]
-    # One worker keeps the order of the list.
-    reader = ds.MindDataset(
-        files, columns_list=list(FIELDS), sampler=ds.SubsetSampler(rows.tolist()), num_parallel_workers=1
-    )
-    yield from reader.create_dict_iterator(num_epochs=1, output_numpy=True)
+def _weights(data: PreparedData) -> list[float]:
+    """Of a blend; none of a single directory."""
+    return [source["weight"] for source in data.sources if "weight" in source]

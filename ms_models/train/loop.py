@@ -61,7 +61,8 @@ class Loop:
         )
         self.guard = Guard(config.guard)
         self.loader: Any = self.subject.loader or TrainingLoader(
-            config.data_directory,
+            config.data_parts,
+            prefetch=config.data.prefetch,
             seed=config.train.seed,
             micro_batch_size=config.train.micro_batch_size,
             accumulation=config.train.accumulation,

@@ -32,7 +32,7 @@ class Sampler:
         wanted = config.metrics.prefixes
         self.refusal = _refusal(config, model) if wanted or self._prompts else None
         if wanted and self.refusal is None:
-            rows = validation_batches(config.data_directory, micro_batch_size=1, limit=wanted)
+            rows = validation_batches(config.data_parts, micro_batch_size=1, limit=wanted)
             self._prompts += [_beginning(row, config.metrics.prefix_tokens) for row in rows]
 
     def samples(self, step: int) -> list[dict[str, str]]:

@@ -52,7 +52,7 @@ class Validation:
         """What metrics.jsonl gets of an evaluation after a step. Every rank calls it."""
         dp, rank = self._config.layout.dp, self._mesh.coordinates["dp"]
         batches = validation_batches(
-            self._config.data_directory,
+            self._config.data_parts,
             micro_batch_size=self._config.train.micro_batch_size,
             dp=dp,
             dp_rank=rank,

@@ -73,8 +73,6 @@ class DataConfig:
     """How often a source may be read; a run that would read one oftener is refused. None allows any number."""
     prefetch: int = number(2, least=0, most=64)
     """Steps whose batches are read ahead by a thread; 0 reads each when it is needed."""
-    workers: int = number(1, least=1)
-    """Threads with which MindSpore reads each source."""
 
     @property
     def is_given(self) -> bool:

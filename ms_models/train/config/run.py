@@ -76,6 +76,11 @@ class RunConfig:
         """Where the prepared data is, or will be."""
         return Path(self.data.path) if self.data.path is not None else Path(self.output.directory) / "data"
 
+    @property
+    def data_parts(self) -> tuple[tuple[Path, float], ...]:
+        """Every directory of prepared data, and its weight in the stream."""
+        return self.data.parts(self.data_directory)
+
     def to_dict(self) -> dict[str, Any]:
         """The configuration as plain data, every field named."""
         return asdict(self)
