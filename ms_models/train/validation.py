@@ -50,14 +50,17 @@ class Validation:
 
     def record(self, step: int) -> dict[str, Any]:
         """What metrics.jsonl gets of an evaluation after a step. Every rank calls it."""
-        dp, rank = self._config.layout.dp, self._mesh.coordinates["dp"]
-        batches = validation_batches(
-            self._config.data_parts,
-            micro_batch_size=self._config.train.micro_batch_size,
-            dp=dp,
-            dp_rank=rank,
-            limit=self._config.train.eval_sequences,
-        )
+        dp, rank, limit = self._config.layout.dp, self._mesh.coordinates["dp"], self._config.train.eval_sequences
+        if self._subject.loader is not None:
+            batches = self._subject.loader.validation(limit)
+        else:
+            batches = validation_batches(
+                self._config.data_parts,
+                micro_batch_size=self._config.train.micro_batch_size,
+                dp=dp,
+                dp_rank=rank,
+                limit=limit,
+            )
         with without_dropout(self._subject.model):
             found = self._evaluate(prepared_validation(self._subject, batches, _Share(dp, rank))).record()
             samples = self._sampler.samples(step)
