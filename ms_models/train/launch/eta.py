@@ -17,6 +17,7 @@ class Eta:
     def __init__(self, steps: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._steps, self._clock = steps, clock
         self._begin: tuple[int, float] | None = None
+        self._last = 0
 
     def after(self, step: int) -> str:
         """Takes note that a step is done.
@@ -25,7 +26,8 @@ class Eta:
             `h:mm:ss` until the last one; empty at the first call, as its step compiles and tells nothing.
         """
         now = self._clock()
-        if self._begin is None or step <= self._begin[0]:
+        before, self._last = self._last, step
+        if self._begin is None or step <= before:  # the first, or the run went back to a checkpoint
             self._begin = step, now
             return ""
         seconds = round((now - self._begin[1]) / (step - self._begin[0]) * (self._steps - step))

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 PING_S = 1.0
+CLOSE_S = 2.0
+"""How long a side that ends waits for the other one's end."""
 SEND_S = 2.0
 """Longest wait for room in a connection's buffer; longer, and the other side is gone."""
 PING = "ping"
@@ -36,14 +38,17 @@ class Connection:
         self._heard = time.monotonic()
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.is_closed = False
+        """Whether the other side has ended it, and everything that it sent was received."""
+        self._is_writable = True
         self.latest: Message = {}
         """What the other side's last ping carried."""
         peer.settimeout(None)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A blocked send ends after this long, without a time limit for reading.
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(SEND_S), 0))
-        for body in (self._read, self._ping):
-            threading.Thread(target=body, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        threading.Thread(target=self._ping, daemon=True).start()
 
     def send(self, kind: str, **values: Any) -> None:
         """Sends a message; to a peer that is gone it does nothing, as its silence tells."""
@@ -52,7 +57,7 @@ class Connection:
             try:
                 self._socket.sendall(line)
             except OSError:
-                self.is_closed = True
+                self._is_writable = False  # what was received before can still be read
 
     def receive(self) -> Message | None:
         """The next message that is no ping; None where there is none yet."""
@@ -67,14 +72,18 @@ class Connection:
         return float("inf") if self.is_closed else time.monotonic() - self._heard
 
     def close(self) -> None:
-        """Ends the connection; what was sent before still arrives."""
-        self.is_closed = True
+        """Ends the connection; what was sent before still arrives, if the other side ends its own in time.
+
+        A socket that is closed while something unread is in it tells the other side to forget what it has not read.
+        """
+        self._is_writable = False
         try:
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_WR)
         except OSError:
-            return  # the other side was first
-        finally:
-            self._socket.close()
+            self.is_closed = True  # the other side was first
+        self._reader.join(CLOSE_S)
+        self._socket.close()
+        self.is_closed = True
 
     def _read(self) -> None:
         try:
@@ -93,6 +102,6 @@ class Connection:
             self._messages.put(message)
 
     def _ping(self) -> None:
-        while not self.is_closed:
+        while self._is_writable and not self.is_closed:
             self.send(PING, **self._news())
             time.sleep(PING_S)

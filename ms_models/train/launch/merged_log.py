@@ -18,7 +18,7 @@ from ms_models.train.launch.place import NodePlace
 MERGED = "merged.log"
 LAUNCHER = "launcher"
 WIDTH = 8
-LINE = re.compile(r"(?P<time>\S+) +(?P<who>rank \d+|launcher(?: \d+)?|msrun(?: \d+)?|scheduler) \| (?P<text>.*)")
+LINE = re.compile(r"(?P<time>\S+) +(?P<who>rank \d+|launcher(?: \d+)?|msrun(?: \d+)?|scheduler) +\| (?P<text>.*)")
 MOST_BYTES = 1 << 20
 """Read of one log at a time, so that a flood of one rank does not hold up the watch."""
 

@@ -115,7 +115,8 @@ class Spoke(Peers):
         """See `Peers`: what the first machine gave as the reason, or its own loss."""
         self._attend()
         assert self._link is not None
-        if self._verdict is None and self._link.silence_s > self._link_s:
+        is_let_go = self._is_over or self._next is not None
+        if self._verdict is None and not is_let_go and self._link.silence_s > self._link_s:
             how = "its launcher is gone" if self._link.is_closed else f"not heard for {self._link_s:g} s"
             message = f"lost: {how} ({self._place.host}:{self._place.port}); see to the machine and the network between"
             self._verdict = Failure(message, cause="lost", node=0, at=time.time())
