@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from mappings.errors import UserError
 from mappings.families.settings import field as field_value
+from migrate.check import cells
 from migrate.check.codes import finding
+from migrate.check.positions import is_rotary
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
 from migrate.report import Finding
@@ -64,7 +66,7 @@ def head_size_is_usable(subject: Subject, tally: Tally) -> Iterator[Finding]:
     if size is None:
         return
     tally.add()
-    if size % 2:
+    if is_rotary(subject.config) and size % 2:
         yield finding("C413", f"head_dim is {size}", file=FILE, field="head_dim")
     if given is not None and given != derived and heads and hidden:
         message = f"head_dim is {given}, hidden_size / num_attention_heads is {hidden / heads:g}"
@@ -82,21 +84,40 @@ def epsilon_is_small(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 
 def no_dropout(subject: Subject, tally: Tally) -> Iterator[Finding]:
-    """Dropout is off."""
-    for name in ("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop"):
+    """Dropout is off in decoders; those whose published files have it get a note."""
+    kind = subject.config.get("model_type")
+    if kind not in cells.DECODERS:
+        return  # encoders drop values as their files say
+    for name in ("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop"):
         value = subject.config.get(name)
         if value is not None:
             tally.add()
             if value:
-                yield finding("C416", f"{name} is {value}", file=FILE, field=name)
+                code = "C435" if kind in cells.DROPOUT_LEFT_OUT else "C416"
+                yield finding(code, f"{name} is {value}", file=FILE, field=name)
 
 
 def activation_is_known(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """The activation is one ms_models has."""
+    if not cells.is_built(subject.config):
+        return
     tally.add()
-    value = subject.config.get("hidden_act", "silu")
-    if value != "silu":
-        yield finding("C419", f"hidden_act is {value!r}", file=FILE, field="hidden_act")
+    field, default, known = cells.ACTIVATIONS.get(str(subject.config["model_type"]), cells.SILU)
+    value = subject.config.get(field, default)
+    if value not in known:
+        yield finding("C419", f"{field} is {value!r}; known are {', '.join(known)}", file=FILE, field=field)
+
+
+def has_a_cell(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """ms_models can run the model."""
+    if subject.family is None:
+        return  # C418
+    tally.add()
+    if not cells.is_built(subject.config):
+        message = (
+            f"model_type {subject.config['model_type']!r} can be converted and recut; ms_models has no cell for it"
+        )
+        yield finding("C434", message, file=FILE, field="model_type")
 
 
 def architecture_fits_family(subject: Subject, tally: Tally) -> Iterator[Finding]:
@@ -126,5 +147,6 @@ ASSERTIONS = (
     epsilon_is_small,
     no_dropout,
     activation_is_known,
+    has_a_cell,
     architecture_fits_family,
 )

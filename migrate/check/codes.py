@@ -1,4 +1,4 @@
-"""The codes of `check` and `doctor`, read from `codes.yaml`."""
+"""The codes of `check` and `doctor`, read from `codes.yaml` and `doctor_codes.yaml`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 from migrate.report import Finding, Severity
 
-TABLE = Path(__file__).with_name("codes.yaml")
+TABLES = tuple(Path(__file__).with_name(name) for name in ("codes.yaml", "doctor_codes.yaml"))
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ def rules() -> dict[str, Rule]:
     Raises:
         TypeError, ValueError: the table is malformed, which is a defect of msmigrate.
     """
-    body = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    return {code: Rule(**{**row, "severity": Severity(row["severity"])}) for code, row in body.items()}
+    bodies = [yaml.safe_load(table.read_text(encoding="utf-8")) for table in TABLES]
+    rows = {code: row for body in bodies for code, row in body.items()}
+    return {code: Rule(**{**row, "severity": Severity(row["severity"])}) for code, row in rows.items()}
 
 
 def finding(

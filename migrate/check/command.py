@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from migrate.check import arithmetic, layout, positions, round_trip, special_ids, tensors, vocabulary
+from migrate.check import (
+    arithmetic,
+    attention,
+    chat_template,
+    experts,
+    layout,
+    positions,
+    remote_code,
+    round_trip,
+    special_ids,
+    tensors,
+    vocabulary,
+)
 from migrate.check.subject import Subject, read_subject
 from migrate.check.tally import Assertion, Tally
 from migrate.report import Finding, Report, Severity, Stage, Verdict
@@ -13,10 +25,14 @@ TOPICS: tuple[tuple[str, tuple[Assertion, ...]], ...] = (
     ("vocabulary", vocabulary.ASSERTIONS),
     ("special ids", special_ids.ASSERTIONS),
     ("positions", positions.ASSERTIONS),
+    ("attention", attention.ASSERTIONS),
     ("arithmetic", arithmetic.ASSERTIONS),
+    ("experts", experts.ASSERTIONS),
     ("tensors", tensors.ASSERTIONS),
     ("layout", layout.ASSERTIONS),
     ("round trip", round_trip.ASSERTIONS),
+    ("chat template", chat_template.ASSERTIONS),
+    ("remote code", remote_code.ASSERTIONS),
 )
 # Shapes and layouts derived from contradictory sizes would only repeat the contradiction in other words.
 NEED_SOUND_SIZES = ("tensors", "layout")

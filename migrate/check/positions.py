@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
+from migrate.check import cells
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
@@ -21,27 +22,28 @@ ROPE_TYPES: dict[str, tuple[str, ...]] = {
     "yarn": ("factor",),
     "longrope": ("short_factor", "long_factor"),
 }
-# What ms_models computes, and the model types of which it can rotate a part of each head; tests/check holds both
-# against ms_models itself.
-SUPPORTED_ROPE = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
-PARTIAL_ROPE = ("glm4", "gpt_neox", "phi3")
-# Model types whose sliding windows ms_models computes; tests/check holds this too against ms_models.
-WINDOWED = ("gemma2", "gemma3_text", "mistral", "mixtral", "phi3")
+LENGTHS = ("max_position_embeddings", "n_positions", "seq_length")
+# Positions by a table, or by a bias of the scores, which has no end.
+ABSOLUTE = ("gpt2", "opt", "bert", "roberta", "xlm-roberta", "bloom")
+UNLIMITED = ("bloom",)
 # What the first published files of a model type call a rule.
 FORMER_NAMES: dict[tuple[Any, Any], str] = {("phi3", "su"): "longrope", ("phi3", "yarn"): "longrope"}
 
 
 def positions_are_given(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """`max_position_embeddings` is a positive whole number."""
+    config = subject.config
+    if config.get("model_type") in UNLIMITED or (config.get("model_type") == "falcon" and config.get("alibi")):
+        return
     tally.add()
-    value = subject.config.get("max_position_embeddings")
+    field, value = _positions(config)
     if type(value) is not int or value < 1:
-        yield finding("C401", f"max_position_embeddings is {value!r}", file=FILE, field="max_position_embeddings")
+        yield finding("C401", f"{field} is {value!r}", file=FILE, field=field)
 
 
 def sequence_fits_positions(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """The run's sequences are no longer than the model's positions."""
-    limit = subject.config.get("max_position_embeddings")
+    field_name, limit = _positions(subject.config)
     sources = [
         ("data.seq_length", subject.section("data").get("seq_length")),
         ("data.json: seq_length", (subject.data or {}).get("seq_length")),
@@ -50,12 +52,14 @@ def sequence_fits_positions(subject: Subject, tally: Tally) -> Iterator[Finding]
         if type(length) is int and type(limit) is int and limit > 0:
             tally.add()
             if length > limit:
-                message = f"{field} is {length}, max_position_embeddings is {limit}"
-                yield finding("C402", message, file=FILE, field="max_position_embeddings")
+                message = f"{field} is {length}, {field_name} is {limit}"
+                yield finding("C402", message, file=FILE, field=field_name)
 
 
 def rope_base_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """There is one positive `rope_theta`; one for each type of layers where these differ."""
+    if not is_rotary(subject.config):
+        return
     tally.add()
     old = subject.config.get("rope_theta")
     sets = rope_sets(subject.config)
@@ -73,7 +77,7 @@ def rope_base_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 def rope_scaling_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """The rotary rule is known, complete, plausible and one that ms_models computes."""
-    for name, rope in rope_sets(subject.config):
+    for name, rope in rope_sets(subject.config) if is_rotary(subject.config) else ():
         yield from _is_sound(subject, tally, name, rope)
 
 
@@ -95,28 +99,25 @@ def _is_sound(subject: Subject, tally: Tally, where: str, rope: dict[str, Any]) 
             yield finding("C405", message, file=FILE, field=f"{where}.{name}")
             return
     yield from _plausible(subject, rope)
-    if kind not in SUPPORTED_ROPE:
-        supported = ", ".join(SUPPORTED_ROPE)
+    if not cells.is_built(subject.config):
+        return
+    if kind not in cells.ROPE:
+        supported = ", ".join(cells.ROPE)
         yield finding("C407", f"rope_type is {kind!r}; ms_models has {supported}", file=FILE, field="rope_type")
     part = rope.get("partial_rotary_factor", subject.config.get("partial_rotary_factor", 1.0))
-    if part != 1.0 and model_type not in PARTIAL_ROPE:
+    if part != 1.0 and model_type not in cells.PARTIAL_ROPE:
         message = f"partial_rotary_factor is {part!r}; ms_models rotates whole heads of this model type"
         yield finding("C407", message, file=FILE, field="partial_rotary_factor")
 
 
-def attention_is_full(subject: Subject, tally: Tally) -> Iterator[Finding]:
-    """No sliding window is switched on, except where ms_models computes it."""
-    tally.add()
-    config = subject.config
-    if config.get("model_type") in WINDOWED:
-        return
-    # Qwen2 keeps a window size even where use_sliding_window is false; Mistral-style files have the size alone.
-    window = config.get("sliding_window")
-    layers = config.get("layer_types")
-    sliding = isinstance(layers, list) and "sliding_attention" in layers
-    if sliding or config.get("use_sliding_window", window is not None):
-        message = f"sliding_window is {window}, and switched on"
-        yield finding("C408", message, file=FILE, field="layer_types" if sliding else "sliding_window")
+def is_rotary(config: dict[str, Any]) -> bool:
+    """Whether positions enter by rotation, as in every decoder that says nothing else."""
+    return config.get("model_type") not in ABSOLUTE
+
+
+def _positions(config: dict[str, Any]) -> tuple[str, Any]:
+    field = next((name for name in LENGTHS if config.get(name) is not None), LENGTHS[0])
+    return field, config.get(field)
 
 
 def rope_parameters(config: dict[str, Any]) -> dict[str, Any]:
@@ -158,5 +159,4 @@ ASSERTIONS = (
     sequence_fits_positions,
     rope_base_is_sound,
     rope_scaling_is_sound,
-    attention_is_full,
 )

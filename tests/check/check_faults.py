@@ -12,6 +12,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 Break = Callable[[Path], None]
+CHATML = "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -124,6 +125,18 @@ def _tied_with_other_head(directory: Path) -> None:
     edit("config.json", tie_word_embeddings=True)(directory)
 
 
+def _template(text: str) -> Break:
+    return edit("tokenizer_config.json", chat_template=text)
+
+
+def _remote(source: str) -> Break:
+    def apply(directory: Path) -> None:
+        (directory / "modeling_x.py").write_text(source)
+        edit("config.json", auto_map={"AutoModelForCausalLM": "modeling_x.X"})(directory)
+
+    return apply
+
+
 def _rope(**fields: Any) -> Break:
     return edit("config.json", rope_parameters={"rope_theta": 10000.0, "rope_type": "default", **fields})
 
@@ -198,7 +211,12 @@ FAULTS = (
         edit("config.json", use_sliding_window=True, sliding_window=16),
         family="qwen2",
     ),
-    Fault("sliding layer types", "C408", edit("config.json", layer_types=["sliding_attention"] * 3), family="qwen2"),
+    Fault(
+        "sliding layer types",
+        "C408",
+        edit("config.json", layer_types=["sliding_attention"] * 3, sliding_window=8),
+        family="qwen2",
+    ),
     # arithmetic
     Fault("kv heads do not divide heads", "C410", edit("config.json", num_key_value_heads=3)),
     Fault("heads do not divide hidden size", "C411", edit("config.json", num_attention_heads=6, head_dim=...)),
@@ -214,6 +232,35 @@ FAULTS = (
     Fault("unknown model_type", "C418", edit("config.json", model_type="llamma")),
     Fault("no model_type", "C418", edit("config.json", model_type=...)),
     Fault("gelu", "C419", edit("config.json", hidden_act="gelu")),
+    # experts
+    Fault("more experts chosen than there are", "C431", edit("config.json", num_experts=4, num_experts_per_tok=5)),
+    Fault("no experts", "C431", edit("config.json", num_local_experts=0)),
+    Fault("groups that do not divide the experts", "C431", edit("config.json", n_routed_experts=6, n_group=4)),
+    Fault("more groups kept than there are", "C431", edit("config.json", n_routed_experts=6, n_group=2, topk_group=3)),
+    Fault("more dense layers than layers", "C431", edit("config.json", num_experts=4, first_k_dense_replace=9)),
+    Fault("a dense layer that does not exist", "C431", edit("config.json", num_experts=4, mlp_only_layers=[3])),
+    # attention
+    Fault("attention of no kind", "C432", edit("config.json", attn_implementation="flash_attn_2")),
+    Fault("layer types of another depth", "C433", edit("config.json", layer_types=["full_attention"] * 2)),
+    Fault("unknown layer type", "C433", edit("config.json", layer_types=["full_atention"] * 3)),
+    # chat template
+    Fault("template cut short", "C314", _template("{% for m in messages %}{{ m.content }}")),
+    Fault("template that fails", "C314", _template("{{ messages[0].text.strip() }}")),
+    Fault("template that refuses an assistant", "C314", _template("{{ raise_exception('no') }}")),
+    Fault("template without content", "C315", _template("{% for m in messages %}{{ m.role }}{% endfor %}")),
+    Fault(
+        "template of another model", "C316", _template("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
+    ),
+    # remote code
+    Fault("auto_map without its file", "C521", edit("config.json", auto_map={"AutoModel": "modeling_x.X"})),
+    Fault("auto_map of a wrong form", "C521", edit("config.json", auto_map={"AutoModel": "X"})),
+    Fault("remote code imports a file that is not there", "C521", _remote("from .other import y\nclass X: pass\n")),
+    Fault("remote code without the class", "C522", _remote("class Y: pass\n")),
+    Fault("remote code that is no Python", "C522", _remote("class X: pass\n  x\n")),
+    Fault("remote code needs a package", "C523", _remote("import flash_attn_x\nclass X: pass\n")),
+    Fault("remote code starts a process", "C524", _remote("import subprocess\nclass X: pass\n")),
+    Fault("remote code runs text", "C524", _remote("class X:\n    y = eval('1')\n")),
+    Fault("remote code of another repository", "C525", edit("config.json", auto_map={"AutoModel": "org/name--m.X"})),
     # tensors
     Fault("a tensor lost", "C420", _remove("model.layers.1.self_attn.k_proj.weight")),
     Fault("bias switched on without biases", "C420", edit("config.json", attention_bias=True)),

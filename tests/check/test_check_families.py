@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from check_healthy import FAMILIES, make_family
 
 from mappings.families import load_family
 from mappings.formats.safetensors import TensorEntry
+from migrate.check.command import check
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
 from migrate.check.tensors import (
@@ -17,6 +19,7 @@ from migrate.check.tensors import (
     nothing_is_unexpected,
     shapes_fit,
 )
+from migrate.report import Severity, Verdict
 
 DEEPSEEK: dict[str, Any] = {
     "vocab_size": 31, "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -60,3 +63,11 @@ def test_scales_of_eight_bit_weights_are_no_strangers() -> None:
     scale = "model.layers.0.mlp.up_proj.weight_scale_inv"
     assert findings("deepseek_v3", add=(scale,)) == []
     assert [code for code, _ in findings("gpt2", add=(scale,))] != []
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_healthy_directory_of_any_family_is_clean(name: str, tmp_path: Path) -> None:
+    report = check(make_family(name, tmp_path))
+    assert [(f.code, f.message) for f in report.findings if f.severity is not Severity.NOTE] == []
+    passed = {stage.name for stage in report.stages if stage.verdict is Verdict.PASS}
+    assert passed >= {"vocabulary", "special ids", "arithmetic", "tensors", "round trip"}
