@@ -93,11 +93,14 @@ class LogMerger:
         self._file.write(f"{stamp} {who:<{WIDTH}} | {text}\n")
 
 
+def parts(logs: Path) -> list[Path]:
+    """The files to merge: one of each machine, or the only one."""
+    return sorted(logs.glob("merged_node_*.log")) or [path for path in (logs / MERGED,) if path.is_file()]
+
+
 def merge(logs: Path) -> Iterator[str]:
     """Lines of all machines by time, without their ends; those of a single file in its own order."""
-    paths = sorted(logs.glob("merged_node_*.log")) or [logs / MERGED]
-    streams = [_stamped(path) for path in paths if path.is_file()]
-    for _, line in heapq.merge(*streams, key=lambda item: item[0]):
+    for _, line in heapq.merge(*map(_stamped, parts(logs)), key=lambda item: item[0]):
         yield line
 
 
