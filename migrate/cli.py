@@ -15,11 +15,12 @@ from typing import Annotated
 import typer
 
 from mappings.errors import UserError
+from migrate.cli_check import check
 from migrate.cli_options import Directory, File, Force, Json, Page, ReportFile, Sarif, finish
 from migrate.cli_registry import registry
 from migrate.cli_vocab import vocab
 from migrate.cli_weights import weights
-from migrate.runs_cli import data, train
+from migrate.runs_cli import data, logs, train
 
 COULD_NOT_RUN = 2
 INTERRUPTED = 130
@@ -29,8 +30,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=T
 parity = typer.Typer(no_args_is_help=True, help="Prove that the MindSpore model is the PyTorch model.")
 app.add_typer(weights, name="weights")
 app.add_typer(parity, name="parity")
-for command in (data.data, train.train):
+for command in (data.data, train.train, logs.logs):
     app.command()(command)
+app.command()(check)
 app.command()(registry)
 app.command()(vocab)
 
@@ -159,22 +161,6 @@ def api(
     described = names.describe(name)
     typer.echo(json_module.dumps(described, indent=2) if json else names.text(described))
     raise typer.Exit(described["exit_code"])
-
-
-@app.command()
-def check(
-    model_dir: Annotated[Path, Directory],
-    run: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Run configuration to check the model against.")
-    ] = None,
-    sarif: Sarif = None,
-    json: Json = False,
-    report: ReportFile = None,
-) -> None:
-    """Check a model directory before a run: vocabulary, special ids, positions, tensors, layout."""
-    from migrate.check import command
-
-    finish(command.check(model_dir, run=run), json, report, sarif=(sarif, model_dir))
 
 
 @parity.command("model")

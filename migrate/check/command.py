@@ -9,6 +9,7 @@ from migrate.check import (
     attention,
     chat_template,
     experts,
+    fixes,
     layout,
     positions,
     remote_code,
@@ -63,6 +64,31 @@ def check(model_dir: Path, *, run: Path | None = None) -> Report:
         if name == "arithmetic":
             sound = stage.verdict is not Verdict.FAIL
     return report
+
+
+def fix(model_dir: Path, *, run: Path | None = None, write: bool) -> tuple[str, list[str]]:
+    """The edits that end findings with one right value.
+
+    Args:
+        model_dir: see `check`.
+        run: see `check`.
+        write: make them.
+
+    Returns:
+        The edits as a diff, and the codes of the findings that they end.
+
+    Raises:
+        UserError: see `check`.
+    """
+    before = check(model_dir, run=run)
+    texts = fixes.edited(model_dir, fixes.fixes(read_subject(model_dir, run), before.findings))
+    texts = {file: pair for file, pair in texts.items() if pair[0] != pair[1]}
+    ended = sorted({found.code for found in before.findings if found.code in fixes.FIXES}) if texts else []
+    if write:
+        fixes.write(model_dir, texts)
+        still = {found.code for found in check(model_dir, run=run).findings}
+        ended = [code for code in ended if code not in still]
+    return fixes.diff(texts), ended
 
 
 def _judge(subject: Subject, name: str, assertions: tuple[Assertion, ...]) -> tuple[list[Finding], Stage]:

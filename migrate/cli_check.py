@@ -1,0 +1,48 @@
+"""`msmigrate check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from migrate.cli_options import Directory, Json, ReportFile, Sarif, finish
+
+
+def check(
+    model_dir: Annotated[Path, Directory],
+    run: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Run configuration to check the model against.")
+    ] = None,
+    repo: Annotated[
+        Path | None, typer.Option(exists=True, help="Repository of the model's code: also check its model types.")
+    ] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Show the edits that end findings with one right value.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --fix: make the edits.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write the report as an HTML page.")] = None,
+    sarif: Sarif = None,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Check a model directory before a run: vocabulary, special ids, positions, tensors, code, layout."""
+    from migrate.check import command
+
+    if fix:
+        diff, codes = command.fix(model_dir, run=run, write=write)
+        typer.echo(diff, nl=False)
+        done = "ended" if write else "would end; --write does it"
+        typer.echo(f"{', '.join(codes)}: {done}" if codes else "nothing here has one right value")
+        return
+    result = command.check(model_dir, run=run)
+    if repo is not None:
+        from migrate.check.registry.command import registry
+
+        found = registry(repo, models=[model_dir])
+        result.findings += found.findings
+        result.stages += found.stages
+    if html is not None:
+        from migrate.report.html import render
+
+        typer.echo(render([result], html, title=f"check {model_dir.name}"), err=True)
+    finish(result, json, report, sarif=(sarif, model_dir))
