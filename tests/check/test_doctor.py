@@ -11,10 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from migrate.check.doctor import EXPECTED, doctor
-from migrate.check.machine import Machine
+from migrate.check.doctor import doctor
+from migrate.check.doctor.machine import Machine
+from migrate.check.doctor.operation import EXPECTED
 from migrate.processes import Outcome, run
 from migrate.report import Severity, Verdict
+from tests.check.npu_smi_text import npu_smi_text
 
 VERSIONS = {
     "mindspore": "2.10.0",
@@ -43,12 +45,24 @@ class FakeMachine(Machine):
         ascend_home: str | None = None,
         ranks: Sequence[object] = ({"size": 2, "sum": [3.0, 3.0, 3.0]},) * 2,
         launch: Outcome | None = None,
+        variables: Mapping[str, str] | None = None,
+        device_files: int | None = None,
+        memory: int = 64 << 30,
+        disk: int = 100 << 30,
+        shared: int = 8 << 30,
+        files: int = 65536,
+        named: bool = True,
+        listens: bool = True,
+        python_on_path: str = "/opt/env/bin/python",
     ) -> None:
         self._system = system
         self._versions = {**VERSIONS, **(versions or {})}
         self._operation = operation or Outcome(0, json.dumps(EXPECTED), "")
         self._msrun, self._npu_smi, self._ascend_home = msrun, npu_smi, ascend_home
         self._ranks, self._launch = ranks, launch or Outcome(0, "", "")
+        self._variables, self._device_files = variables or {}, device_files
+        self._memory, self._space, self._files = memory, {".": disk, "/dev/shm": shared}, files
+        self._named, self._listens, self._python_on_path = named, listens, python_on_path
         self.commands: list[tuple[Sequence[str], Mapping[str, str] | None]] = []
 
     def system(self) -> tuple[str, str, str]:
@@ -58,13 +72,37 @@ class FakeMachine(Machine):
         return self._versions[distribution]
 
     def environment(self) -> Mapping[str, str]:
-        return {"PATH": "/usr/bin", **({"ASCEND_HOME_PATH": self._ascend_home} if self._ascend_home else {})}
+        home = {"ASCEND_HOME_PATH": self._ascend_home} if self._ascend_home else {}
+        return {"PATH": "/usr/bin", **home, **self._variables}
 
     def beside_python(self, program: str) -> Path | None:
         return self.python.parent / program if self._msrun else None
 
     def which(self, program: str) -> str | None:
+        if program == "python":
+            return self._python_on_path
         return f"/usr/bin/{program}" if self._npu_smi else None
+
+    def device_files(self) -> int | None:
+        return self._device_files
+
+    def available_memory(self) -> int:
+        return self._memory
+
+    def free_space(self, path: str) -> int | None:
+        return self._space[path]
+
+    def open_files(self) -> int:
+        return self._files
+
+    def resolves(self, name: str) -> bool:
+        return self._named
+
+    def can_listen(self) -> bool:
+        return self._listens
+
+    def interfaces(self) -> dict[str, list[str]]:
+        return {"lo": ["127.0.0.1"], "eth0": ["10.0.0.5"]}
 
     def run(self, command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> Outcome:
         self.commands.append((command, environment))
@@ -78,7 +116,7 @@ class FakeMachine(Machine):
         return self._operation
 
 
-SMI = Outcome(0, "+---+", "")
+SMI = Outcome(0, npu_smi_text(), "")
 NUMPY_2 = Outcome(1, "", "Traceback ...\nSystemError: numpy.core.multiarray failed to import\n")
 FAULTS = {
     "mac": ({"system": ("Darwin", "arm64", "3.11.7")}, "C101"),
@@ -101,7 +139,63 @@ FAULTS = {
     "no transformers": ({"versions": {"transformers": None}}, "C110"),
     "transformers 4": ({"versions": {"transformers": "4.57.1"}}, "C111"),
     "no tokenizers": ({"versions": {"tokenizers": None}}, "C113"),
+    "another python": ({"python_on_path": "/usr/bin/python"}, "C114"),
+    "little memory": ({"memory": 1 << 30}, "C125"),
+    "little disk": ({"disk": 1 << 30}, "C126"),
+    "a container's shared memory": ({"shared": 64 << 20}, "C127"),
+    "few files": ({"files": 256}, "C128"),
+    "no name": ({"named": False}, "C129"),
+    "no port": ({"listens": False}, "C130"),
+    "a launcher's variables": ({"variables": {"MS_ROLE": "MS_WORKER", "RANK_ID": "1"}}, "C122"),
+    "simulation": ({"variables": {"MS_SIMULATION_LEVEL": "1"}}, "C122"),
+    "rank table": ({"variables": {"RANK_TABLE_FILE": "/tmp/none.json"}}, "C123"),
+    "no such interface": ({"variables": {"HCCL_SOCKET_IFNAME": "bond0,ib"}}, "C124"),
+    "not exactly that interface": ({"variables": {"HCCL_SOCKET_IFNAME": "=eth"}}, "C124"),
+    "no such address": ({"variables": {"HCCL_IF_IP": "10.0.0.6"}}, "C124"),
 }
+
+
+NPU_FAULTS: dict[str, tuple[dict[str, object], str]] = {
+    "no device": ({"npu_smi": Outcome(0, "+---+", "")}, "C108"),
+    "unhealthy": ({"npu_smi": Outcome(0, npu_smi_text(health={1: "Warning"}), "")}, "C115"),
+    "hot": ({"npu_smi": Outcome(0, npu_smi_text(temperature=91), "")}, "C116"),
+    "memory in use": ({"npu_smi": Outcome(0, npu_smi_text(used=30000), "")}, "C117"),
+    "a process": ({"npu_smi": Outcome(0, npu_smi_text(processes=[(0, 0, 4711, "python", 800)]), "")}, "C117"),
+    "no such visible device": ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "0,7"}}, "C118"),
+    "visible twice": ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "1,1"}}, "C118"),
+    "visible nonsense": ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "all"}}, "C118"),
+    "a container with one": ({"device_files": 1}, "C118"),
+    "no version of cann": ({"cann": None}, "C119"),
+    "old cann": ({"cann": "8.0.RC3"}, "C120"),
+    "old driver": ({"npu_smi": Outcome(0, npu_smi_text(driver="25.2.0"), "")}, "C121"),
+}
+
+
+def toolkit(home: Path, cann: str | None) -> str:
+    """A toolkit directory with the version file of its compiler."""
+    home.mkdir(exist_ok=True)
+    if cann is not None:
+        (home / "compiler").mkdir(exist_ok=True)
+        (home / "compiler" / "version.info").write_text(f"Version={cann}\nversion_dir={cann}\n")
+    return str(home)
+
+
+@pytest.mark.parametrize("name", NPU_FAULTS)
+def test_a_fault_of_an_ascend_machine_gives_its_code(name: str, tmp_path: Path) -> None:
+    changes, code = NPU_FAULTS[name]
+    settings = {"npu_smi": SMI, **changes}
+    home = toolkit(tmp_path / "cann", settings.pop("cann", "8.5.0"))  # type: ignore[arg-type]
+    report = doctor(machine=FakeMachine(ascend_home=home, **settings))  # type: ignore[arg-type]
+    assert {finding.code for finding in report.findings} == {code}, report.findings
+    assert report.exit_code == 1
+
+
+def test_visible_devices_and_interfaces_that_exist_are_fine(tmp_path: Path) -> None:
+    variables = {"ASCEND_RT_VISIBLE_DEVICES": "1, 0", "HCCL_SOCKET_IFNAME": "eth", "HCCL_IF_IP": "10.0.0.5"}
+    home = toolkit(tmp_path, "8.5.0")
+    machine = FakeMachine(npu_smi=SMI, ascend_home=home, variables=variables, device_files=2)
+    assert doctor(machine=machine).findings == []
+    assert doctor(machine=FakeMachine(variables={"HCCL_SOCKET_IFNAME": "^docker"})).findings == []
 
 
 def test_a_healthy_machine_is_clean() -> None:
@@ -111,15 +205,19 @@ def test_a_healthy_machine_is_clean() -> None:
     assert {s.name for s in report.stages if s.verdict is Verdict.PASS} == {
         "system",
         "packages",
+        "host",
         "minimal computation",
         "msrun",
+        "environment",
     }
     assert report.facts["numpy"] == "1.26.4"
 
 
 def test_a_healthy_ascend_machine_is_clean(tmp_path: Path) -> None:
-    report = doctor(machine=FakeMachine(npu_smi=SMI, ascend_home=str(tmp_path)))
+    report = doctor(machine=FakeMachine(npu_smi=SMI, ascend_home=toolkit(tmp_path, "8.5.0")))
     assert report.findings == []
+    assert (report.facts["cann"], report.facts["driver"]) == ("8.5.0", "25.5.0")
+    assert report.facts["devices"] == ["NPU 0: 910B3 65536 MiB", "NPU 1: 910B3 65536 MiB"]
     assert {s.name: s.verdict for s in report.stages}["accelerator"] is Verdict.PASS
 
 
