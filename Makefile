@@ -5,22 +5,25 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO_OUT ?= demo_out
 
-.PHONY: demo test lint test-fast test-slow test-grid test-mappings test-packages mappings-report install clean
+.PHONY: demo test lint test-fast test-slow test-grid test-soak test-mappings test-packages mappings-report install clean
 
 demo: $(READY)
 	PATH="$(abspath $(BIN)):$$PATH" python samples/demo.py --out $(DEMO_OUT)
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow and not grid"
+	$(BIN)/python -m pytest -m "not slow and not grid and not soak"
 
 test-fast: lint
-	$(BIN)/python -m pytest -m "not slow and not grid and not multi_process"
+	$(BIN)/python -m pytest -m "not slow and not grid and not soak and not multi_process"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 test-grid: $(READY)
 	$(BIN)/python -m pytest -s -m grid
+
+test-soak: $(READY)
+	$(BIN)/python -m pytest -s -m soak
 
 test-mappings: $(READY)
 	$(BIN)/python tests/mappings/factory.py

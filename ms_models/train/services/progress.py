@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ms_models.train.config import RunConfig
+from ms_models.train.launch.eta import Eta
 from ms_models.train.services.service import Service
 
 
@@ -21,15 +22,17 @@ class Progress(Service):
     def __init__(self, path: Path, config: RunConfig) -> None:
         self._file = path.open("a", encoding="utf-8")
         self._steps, self._every = config.train.steps, config.train.log_every
+        self._eta = Eta(self._steps)
 
     def after_step(self, record: Mapping[str, Any]) -> None:
         """A line where one is due; a step that was left out has had one of its own."""
-        step = record["step"]
+        step, eta = record["step"], self._eta.after(record["step"])
         if record["loss"] is None or (step % self._every and step != self._steps):
             return
         self.tell(
             f"step {step:>{len(str(self._steps))}}/{self._steps}  loss {record['loss']:.4f}  "
             f"grad norm {record['grad_norm']:.3f}  lr {record['lr']:.2e}  {record['tokens_per_s']:,.0f} tokens/s"
+            + (f"  eta {eta}" if eta and step != self._steps else "")
         )
 
     def after_evaluation(self, record: Mapping[str, Any]) -> None:
