@@ -1,0 +1,76 @@
+"""Symptoms of evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from migrate.report.model import Severity
+from migrate.run_record import RunRecord
+from migrate.trouble.rule import Evidence, NoEvidenceError, TroubleRule
+
+RISE = 0.05
+GAP = 0.5
+
+
+def overfits(run: RunRecord) -> Iterator[Evidence]:
+    """Validation rises while training falls."""
+    points = [(one["step"], float(one["eval_loss"])) for one in run.evaluations]
+    if len(points) < 3:
+        raise NoEvidenceError("three evaluations")
+    step, lowest = min(points, key=lambda one: one[1])
+    last_step, last = points[-1]
+    behind = [loss for other, loss in points if other > step]
+    trained = _trained(run)
+    if len(behind) >= 2 and last > lowest + RISE and trained[last_step] < trained[step]:
+        yield Evidence(f"validation loss {lowest:.4f} at step {step}, {last:.4f} at step {last_step}; the smoothed "
+                       f"training loss went from {trained[step]:.4f} to {trained[last_step]:.4f}")  # fmt: skip
+
+
+def below_training(run: RunRecord) -> Iterator[Evidence]:
+    """Validation far below training."""
+    if not run.evaluations:
+        raise NoEvidenceError("an evaluation")
+    one, trained = run.evaluations[-1], _trained(run)
+    if one["step"] in trained and float(one["eval_loss"]) < trained[one["step"]] - GAP:
+        yield Evidence(f"validation loss {one['eval_loss']:.4f}, smoothed training loss {trained[one['step']]:.4f} at "
+                       f"step {one['step']}")  # fmt: skip
+
+
+def above_training(run: RunRecord) -> Iterator[Evidence]:
+    """Validation far above training from the first evaluation on."""
+    if len(run.evaluations) < 2:
+        raise NoEvidenceError("two evaluations")
+    trained = _trained(run)
+    gaps = [(one["step"], float(one["eval_loss"]) - trained[one["step"]]) for one in run.evaluations
+            if one["step"] in trained]  # fmt: skip
+    if gaps and min(gap for _, gap in gaps) > GAP:
+        yield Evidence(f"validation lies {gaps[0][1]:.4f} above the smoothed training loss at step {gaps[0][0]} and "
+                       f"{gaps[-1][1]:.4f} at step {gaps[-1][0]}")  # fmt: skip
+
+
+def _trained(run: RunRecord) -> dict[int, float]:
+    return {one["step"]: float(one["loss_ema"]) for one in run.steps if "loss_ema" in one}
+
+
+RULES = (
+    TroubleRule(
+        "TA01", "validation loss rises while training loss falls", Severity.WARNING,
+        "The model learns the training texts by heart.",
+        "Take the checkpoint of the lowest validation loss; add text, weight decay or dropout, or train shorter.",
+        overfits,
+    ),
+    TroubleRule(
+        "TA02", "validation loss far below training loss", Severity.WARNING,
+        "The splits differ: validation texts are simpler or occur in the training text, or dropout is high.",
+        "Prepare the data again with documents shuffled before the split, and remove duplicates.",
+        below_training,
+    ),
+    TroubleRule(
+        "TA03", "validation loss far above training loss all the time", Severity.WARNING,
+        "The splits come from different sources, or evaluation differs from training: another mask, padding that "
+        "counts, dropout left on.",
+        "Evaluate the training split for once; if its loss is as high, the evaluation is wrong, else the data differ.",
+        above_training,
+    ),
+)  # fmt: skip
+"""Rows of the trouble table."""
