@@ -2,7 +2,8 @@
 
 Counted tensor by tensor from `ms_models`: what the gradient of each operation reads. For a GPT of 16-bit numbers with
 scores that is what Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1) count, without dropout masks and with fp32
-softmax; `tests/plan/test_plan_activations.py` holds both against each other.
+softmax; `tests/plan/test_plan_activations.py` holds both against each other. What programs keep beyond that is a factor
+of the engine.
 
 Per token and layer, M model width, t tensor-parallel ranks, a bytes of an activation:
 
@@ -27,6 +28,8 @@ from migrate.plan.widths import LayerWidths
 FP32 = 4
 LARGEST_BLOCK = 128
 """Rows of a block of tokens of one expert, as in `ms_models/layers/moe_blocks.py`."""
+BACKWARD = 2
+"""Gradients while a layer's backward pass runs, over its activations (measured, as `Engine.scores`)."""
 HEAD_COPIES = 3
 """Logits that exist at a time in fp32 while the loss and its gradient are computed: masked, exponentials, gradient."""
 
@@ -51,10 +54,9 @@ class LayerActivations:
         return self.rest + (0 if recompute == "attention" else self.scores)
 
     def working(self, recompute: str) -> int:
-        """What the backward pass of this layer needs beside what was kept: recomputed tensors, and gradients of about
-        the same size (those of what is behind are gone when those of what is before are made)."""
+        """What the backward pass of this layer needs beside what was kept: recomputed tensors and gradients."""
         whole = self.rest + self.scores
-        return whole - self.kept(recompute) + whole + self.copies
+        return whole - self.kept(recompute) + BACKWARD * whole + self.copies
 
 
 def layer_activations(widths: LayerWidths, choice: Choice, job: Job, engine: Engine) -> LayerActivations:
@@ -68,15 +70,16 @@ def layer_activations(widths: LayerWidths, choice: Choice, job: Job, engine: Eng
     heads = widths.heads // tp
     qkv = heads * widths.query + widths.local_key_heads(tp) * (widths.query + widths.value) + heads * widths.value
     ffn = widths.inner * 4 // 3 if widths.gated else widths.inner
-    rest = tokens * ((residual + norms) // shared + gathered + a * (qkv + 2 * widths.latent + ffn // tp))
+    numbers = (residual + norms) // shared + gathered + a * (qkv + 2 * widths.latent + ffn // tp)
     scores = 0
     if engine.scores:
         # The ring keeps no scores: each step's block is made again in the backward pass.
         is_ring = layout.cp > 1 and choice.context == "ring"
         keys = 0 if is_ring else job.seq_length
-        scores = tokens * heads * keys * (FP32 + (a if a < FP32 else 0))
+        scores = int(tokens * heads * keys * (engine.scores * FP32 + (a if a < FP32 else 0)))
     moe, copies = _experts(widths, choice, tokens, a, engine)
-    return LayerActivations(tokens * a * widths.hidden // shared, scores, rest + moe, copies)
+    rest = int(engine.rest * (tokens * numbers + moe))
+    return LayerActivations(tokens * a * widths.hidden // shared, scores, rest, copies)
 
 
 def expert_rows(widths: LayerWidths, choice: Choice, tokens: int, engine: Engine) -> tuple[int, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mappings.errors import UserError
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -14,8 +16,10 @@ class Engine:
     pipeline_keeps: Literal["inputs", "activations"]
     """What a stage keeps of a micro-batch until its backward pass: the inputs of its chunks, which are then computed
     again, or what the recompute policy leaves."""
-    scores: bool
-    """Whether attention scores exist as a whole, `[heads, queries, keys]`; fused kernels never have them."""
+    scores: float
+    """How often attention scores, fp32 `[heads, queries, keys]`, exist per layer that is kept; 0 for fused kernels."""
+    rest: float
+    """Other activations that are kept, over those that gradients read."""
     experts: Literal["blocks", "grouped"]
     """How experts compute: in blocks whose number allows for the most lopsided routing, with a copy of the weights for
     each block (`ms_models/layers/moe_blocks.py`), or as one grouped product of the tokens there are."""
@@ -32,21 +36,26 @@ class Engine:
 MSMIGRATE = Engine(
     name="msmigrate",
     pipeline_keeps="inputs",
-    scores=True,
+    scores=3.4,
+    rest=1.25,
     experts="blocks",
     weight_bytes=4,
     state_bytes=8,
     norm_bytes_16=10,
     zero3_slowdown=2.0,
 )
-"""`ms_models`. A norm computes in fp32 and keeps its input and its result in it, besides the rounded one
-(`ms_models/layers/norm.py`). The slowdown is an assumption: a small step on CPU takes 3.4 s operator by operator and
-0.9 s compiled, most of it overhead that large matrices hide."""
+"""`ms_models`. `scores` and `rest` are fitted to seven runs, operator by operator on CPU, of
+`tests/benchmarks/plan_memory.py` (docs/plan.md): a softmax keeps what it reads and what it gives. On a device that
+reuses memory a compiled graph may need less (not measured); on CPU it frees nothing and needs more. In 16 bits, a norm
+computes in fp32 and keeps its input and its result in it, besides the rounded one (`ms_models/layers/norm.py`). The
+slowdown is an assumption: a small step on CPU takes 3.4 s operator by operator and 0.9 s compiled, most of it overhead
+that large matrices hide."""
 
 MEGATRON = Engine(
     name="megatron",
     pipeline_keeps="activations",
-    scores=False,
+    scores=0,
+    rest=1.0,
     experts="grouped",
     weight_bytes=2,
     state_bytes=12,
@@ -57,3 +66,14 @@ MEGATRON = Engine(
 (docs of `--use-distributed-optimizer`). For the comparison with published runs; this project cannot run it."""
 
 ENGINES = {engine.name: engine for engine in (MSMIGRATE, MEGATRON)}
+
+
+def engine_named(name: str) -> Engine:
+    """An engine.
+
+    Raises:
+        UserError: there is none of this name.
+    """
+    if name not in ENGINES:
+        raise UserError(f"plan: unknown engine {name!r}; known are {', '.join(ENGINES)}")
+    return ENGINES[name]
