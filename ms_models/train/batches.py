@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -50,13 +49,3 @@ def prepared_validation(subject: Subject, batches: Iterable[Batch], share: Share
         size = len(batch["input_ids"])
         rows = (number * size + np.arange(size)) * share.dp + share.dp_rank
         yield subject.prepare(batch, rows, VALIDATION)
-
-
-@contextmanager
-def not_training(model: Any) -> Iterator[None]:
-    """Values are not dropped meanwhile."""
-    model.set_train(False)
-    try:
-        yield
-    finally:
-        model.set_train()
