@@ -212,5 +212,6 @@ def test_a_lost_machine_joins_again_and_the_run_goes_on(pair: Pair) -> None:
     (connection,) = pair.connections
     connection._socket.shutdown(socket.SHUT_RDWR)  # as a network device does that forgets its connections
     assert (first.join(), second.join()) == (0, 0), (first.lines, second.lines)
-    assert first.has("failed: node 1: lost: its launcher is gone")
+    # It may be back before its end was seen.
+    assert first.has("failed: node 1: lost: its launcher"), first.lines
     assert second.has("failed: node 0: lost: its launcher is gone")

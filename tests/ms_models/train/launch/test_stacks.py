@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from ms_models.train.launch import stacks, status
+from ms_models.train.launch import stacks
 from ms_models.train.launch.failure import Failure
 from ms_models.train.launch.peers import Peers
 from ms_models.train.launch.place import NodePlace
@@ -74,10 +75,9 @@ def test_a_stopped_process_is_known_by_its_state_and_its_silence(tmp_path: Path)
     try:
         process.send_signal(19)
         deadline = time.monotonic() + 10
-        while status.is_alive(process.pid) and time.monotonic() < deadline:
-            trace = stacks.collect(tmp_path, {0: process.pid})[0]
-            if trace.state == "stopped":
-                break
+        while psutil.Process(process.pid).status() != "stopped" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        trace = stacks.collect(tmp_path, {0: process.pid})[0]
         assert trace == stacks.Trace("stopped", ())
         assert trace.last == "no answer to SIGUSR1"
     finally:
