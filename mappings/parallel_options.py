@@ -28,6 +28,8 @@ class ParallelOptions:
     """What the backward pass computes again instead of keeping it: one of `RECOMPUTE`."""
     schedule: str | None = None
     """Order of the pipeline's work, one of `SCHEDULES`; None is 1f1b, or interleaved where vpp is above 1."""
+    bucket_mib: float = 32.0
+    """Size of the fp32 buffers in which gradients cross the ranks, in MiB: fewer calls, more memory for copies."""
 
     def __post_init__(self) -> None:
         known = {"context": CONTEXTS, "recompute": RECOMPUTE, "schedule": (None, *SCHEDULES)}
@@ -35,6 +37,13 @@ class ParallelOptions:
             if getattr(self, name) not in values:
                 names = ", ".join(value for value in values if value is not None)
                 raise UserError(f"parallel: {name} must be one of {names}, found {getattr(self, name)!r}")
+        if not 0 < self.bucket_mib <= 4096:
+            raise UserError(f"parallel: bucket_mib must be above 0 and at most 4096, found {self.bucket_mib}")
+
+    @property
+    def bucket_elements(self) -> int:
+        """fp32 numbers in such a buffer."""
+        return max(1, round(self.bucket_mib * (1 << 18)))
 
     def schedule_for(self, layout: ParallelLayout) -> str:
         """The pipeline's schedule."""

@@ -109,7 +109,9 @@ class Sharding:
         self, hidden: int, padding_id: int | None = None, scale: float | None = None
     ) -> VocabParallelEmbedding:
         """Token embedding, times `scale`; the row of `padding_id` learns nothing from lookups."""
-        return VocabParallelEmbedding(self.place.vocab_rows, hidden, self.group, padding_id, scale, self.leave())
+        return VocabParallelEmbedding(
+            self.place.vocab_rows, hidden, self.group, padding_id, scale, self.leave(), self.place.compute_dtype
+        )
 
     def lm_head(self, hidden: int, *, bias: bool = False) -> ColumnParallelLinear:
         """Makes the logits of this rank's vocabulary rows."""
@@ -131,7 +133,7 @@ class Sharding:
 
     def position_table(self, rows: int, width: int) -> SharedTable:
         """Rows by position, on every rank; what is looked up belongs to the residual stream."""
-        return SharedTable(rows, width, self.shared_by)
+        return SharedTable(rows, width, self.shared_by, self.place.compute_dtype)
 
     def replicated(self, inputs: int, outputs: int, *, bias: bool = False) -> Linear:
         """A linear layer on the residual stream that every rank holds whole, such as a router."""

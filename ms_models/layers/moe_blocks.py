@@ -120,7 +120,7 @@ class Collect(nn.Cell):
         self, rows_RM: Tensor, weights_Tk: Tensor, row_Tk: Tensor, here_Tk: Tensor, source_R: Tensor, filled_R: Tensor
     ) -> Tensor:
         """`[T, M]`."""
-        return _sum_of_rows(rows_RM, row_Tk, weights_Tk * here_Tk.astype(weights_Tk.dtype))
+        return _sum_of_rows(rows_RM, row_Tk, weights_Tk * here_Tk.astype(weights_Tk.dtype)).astype(rows_RM.dtype)
 
     def bprop(
         self,
@@ -135,7 +135,10 @@ class Collect(nn.Cell):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         chosen = row_Tk.shape[1]
         scale_R = ops.gather(weights_Tk.reshape(-1), source_R, 0) * filled_R.astype(weights_Tk.dtype)
-        drows_RM = ops.gather(dout, ops.floor_div(source_R, chosen), 0) * scale_R.expand_dims(-1)
+        dout = dout.astype(weights_Tk.dtype)  # products and sums in fp32
+        drows_RM = (ops.gather(dout, ops.floor_div(source_R, chosen), 0) * scale_R.expand_dims(-1)).astype(
+            rows_RM.dtype
+        )
         found = [(ops.gather(rows_RM, row_Tk[:, choice], 0) * dout).sum(-1, keepdims=True) for choice in range(chosen)]
         dweights_Tk = ops.where(here_Tk, ops.concat(found, 1), 0.0)
         rest = (ops.zeros_like(row_Tk), ops.zeros_like(here_Tk), ops.zeros_like(source_R), ops.zeros_like(filled_R))
@@ -152,12 +155,12 @@ class BlockLinear(nn.Cell):
         self.transposed_times = ops.BatchMatMul(transpose_a=True)
 
     def construct(self, x_NBI: Tensor, weight_EOI: Tensor, owner_N: Tensor) -> Tensor:
-        """`[N, B, O]`."""
-        return self.times_transposed(x_NBI, ops.gather(weight_EOI, owner_N, 0))
+        """`[N, B, O]`, in the format of `x`, to which fp32 weights are rounded."""
+        return self.times_transposed(x_NBI, ops.gather(weight_EOI, owner_N, 0).astype(x_NBI.dtype))
 
     def bprop(
         self, x_NBI: Tensor, weight_EOI: Tensor, owner_N: Tensor, out: Tensor, dout: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        dx_NBI = self.times(dout, ops.gather(weight_EOI, owner_N, 0))
-        each_NOI = self.transposed_times(dout, x_NBI)
+        dx_NBI = self.times(dout, ops.gather(weight_EOI, owner_N, 0).astype(x_NBI.dtype))
+        each_NOI = self.transposed_times(dout, x_NBI).astype(weight_EOI.dtype)
         return dx_NBI, ops.unsorted_segment_sum(each_NOI, owner_N, weight_EOI.shape[0]), ops.zeros_like(owner_N)

@@ -44,7 +44,8 @@ class SoftmaxRouter(nn.Cell):
         self.renormalise = renormalise
 
     def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        probabilities = ops.softmax(self.logits(x).astype(ms.float32), -1)
+        # In fp32 from the logits on: rounding them lets experts change places.
+        probabilities = ops.softmax(self.logits(x.astype(ms.float32)), -1)
         chosen = best(probabilities, self.count)
         weights = pick(probabilities, chosen)
         return shares(weights) if self.renormalise else weights, chosen

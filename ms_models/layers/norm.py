@@ -73,13 +73,13 @@ class RMSNorm(nn.Cell):
         return self.weight if self.enter is None else self.enter(self.weight)
 
     def construct(self, x: Tensor) -> Tensor:
-        if self.rows is not None and x.dtype == ms.float32:
-            return self.rows(x, self.scale(), self.eps)
+        if self.rows is not None:
+            return self.rows(x.astype(ms.float32), self.scale(), self.eps).astype(x.dtype)
         return self.scaled(x)
 
     def scaled(self, x: Tensor) -> Tensor:
-        """The same by plain arithmetic; rows in half precision are rounded before they are scaled."""
-        return self.scale() * unit_mean_square(x, self.eps).astype(x.dtype)
+        """The same by plain arithmetic, rounded once to the format of `x`."""
+        return (self.scale() * unit_mean_square(x, self.eps)).astype(x.dtype)
 
 
 class OffsetRMSNorm(RMSNorm):
@@ -88,7 +88,3 @@ class OffsetRMSNorm(RMSNorm):
     def scale(self) -> Tensor:
         """What normalised rows are multiplied by, `[width]`."""
         return 1.0 + super().scale()
-
-    def scaled(self, x: Tensor) -> Tensor:
-        """The same by plain arithmetic, rounded once."""
-        return (self.scale() * unit_mean_square(x, self.eps)).astype(x.dtype)

@@ -120,25 +120,25 @@ class Rotary(nn.Cell):
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates pair (i, i + pairs) of `x` `[B, S, heads, head_dim]` by its angle: the half-split convention.
 
-    Dimensions from `2 * pairs` on stay as they are.
+    Dimensions from `2 * pairs` on stay as they are. Turned in the format of the tables, then rounded to that of `x`.
     """
     pairs, width = cos.shape[-1], x.shape[-1]
     if 2 * pairs == width:
         first, second = ops.split(x, pairs, -1)
-        return ops.concat((first * cos - second * sin, second * cos + first * sin), -1)
-    first, second, rest = ops.split(x, [pairs, pairs, width - 2 * pairs], -1)
-    return ops.concat((first * cos - second * sin, second * cos + first * sin, rest), -1)
+        return ops.concat((first * cos - second * sin, second * cos + first * sin), -1).astype(x.dtype)
+    first, second, rest = ops.split(x.astype(cos.dtype), [pairs, pairs, width - 2 * pairs], -1)
+    return ops.concat((first * cos - second * sin, second * cos + first * sin, rest), -1).astype(x.dtype)
 
 
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates pair (2i, 2i + 1) of `x` `[B, S, heads, head_dim]` by its angle: the interleaved convention.
 
-    Dimensions from `2 * pairs` on stay as they are.
+    Dimensions from `2 * pairs` on stay as they are. Formats as in `rotate`.
     """
     batch, length, heads, width = x.shape
     pairs = cos.shape[-1]
     turned = x[..., : 2 * pairs].reshape(batch, length, heads, pairs, 2)
     first, second = turned[..., 0], turned[..., 1]
     turned = ops.stack((first * cos - second * sin, second * cos + first * sin), -1)
-    turned = turned.reshape(batch, length, heads, 2 * pairs)
+    turned = turned.reshape(batch, length, heads, 2 * pairs).astype(x.dtype)
     return turned if 2 * pairs == width else ops.concat((turned, x[..., 2 * pairs :]), -1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn, ops
 
-from ms_models.parallel.linear import ColumnParallelLinear, RowParallelLinear
+from ms_models.parallel.linear import ColumnParallelLinear, RowParallelLinear, like
 from ms_models.parallel.mesh import Group
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight` over the last axis; as one matrix, which is faster than a batch of them."""
+    """`x @ weight` over the last axis, in the format of `x`; as one matrix, which is faster than a batch of them."""
     inputs, outputs = weight.shape
-    return ops.matmul(x.reshape(-1, inputs), weight).reshape(x.shape[:-1] + (outputs,))
+    return ops.matmul(x.reshape(-1, inputs), like(weight, x)).reshape(x.shape[:-1] + (outputs,))
 
 
 class ColumnParallelConv1D(ColumnParallelLinear):
@@ -27,7 +27,7 @@ class ColumnParallelConv1D(ColumnParallelLinear):
 
     def construct(self, x: Tensor) -> Tensor:
         y = product(x, self.weight)
-        return y if self.bias is None else y + self.bias
+        return y if self.bias is None else y + like(self.bias, y)
 
 
 class RowParallelConv1D(RowParallelLinear):

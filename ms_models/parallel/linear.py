@@ -16,14 +16,21 @@ from ms_models.parallel.mesh import Group
 multiply_transposed = ops.MatMul(transpose_b=True)
 
 
+def like(parameter: Tensor, x: Tensor) -> Tensor:
+    """The parameter in the number format of `x`."""
+    return parameter if parameter.dtype == x.dtype else parameter.astype(x.dtype)
+
+
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias` over the last axis, `weight` `[out, in]`.
 
+    In the format of `x`: fp32 parameters are rounded to it here, and their gradients are fp32.
+
     As one matrix: on CPU 5 to 12 % faster, forward and backward, than `ops.dense` on three axes.
     """
-    y = multiply_transposed(x.reshape(-1, x.shape[-1]), weight)
+    y = multiply_transposed(x.reshape(-1, x.shape[-1]), like(weight, x))
     if bias is not None:
-        y = y + bias
+        y = y + like(bias, y)
     return y.reshape(x.shape[:-1] + (weight.shape[0],))
 
 
@@ -100,7 +107,7 @@ class RowParallelLinear(Linear):
         y = self.leave(self.multiply(x))
         if self.bias is None:
             return y
-        return y + (self.bias if self.enter_bias is None else self.enter_bias(self.bias))
+        return y + like(self.bias if self.enter_bias is None else self.enter_bias(self.bias), y)
 
     def multiply(self, x: Tensor) -> Tensor:
         """This rank's partial results."""

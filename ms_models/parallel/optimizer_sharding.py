@@ -130,6 +130,7 @@ class OptimizerSharding:
         held: what they are, by name.
         mesh: of the run; its layout says whether and how replicas divide the work.
         labels: one for each parameter; only parameters with equal ones share a bucket.
+        bucket_elements: of the largest bucket of several parameters; None for `BUCKET_ELEMENTS`.
 
     Attributes:
         buckets: as Cells.
@@ -137,7 +138,12 @@ class OptimizerSharding:
     """
 
     def __init__(
-        self, parameters: Sequence[Parameter], held: Mapping[str, Held], mesh: Mesh, labels: Sequence[Hashable]
+        self,
+        parameters: Sequence[Parameter],
+        held: Mapping[str, Held],
+        mesh: Mesh,
+        labels: Sequence[Hashable],
+        bucket_elements: int | None = None,
     ) -> None:
         self.parameters = ParameterTuple(list(parameters))
         self.mesh = mesh
@@ -151,10 +157,23 @@ class OptimizerSharding:
             [
                 Bucket(parameters, indices, together)
                 for together, members in alike.items()
-                for indices in _filled(members, sizes)
+                for indices in _filled(members, sizes, bucket_elements or BUCKET_ELEMENTS)
             ],
             auto_prefix=False,
         )
+
+    def collectives(self, micro_batches: int) -> int:
+        """Calls over ranks that carry gradients and updated parameters in a step, on this rank.
+
+        Parameters that are divided (ZeRO 3) and are gathered layer by layer are not counted.
+        """
+        count = 0
+        for bucket in self.buckets:
+            shared = bucket.shares > 1
+            count += shared * (1 if self.keeps_gradients else micro_batches)
+            count += (bucket.together.copies.size > 1) + (bucket.sum_ends is not None)
+            count += shared and self.mesh.layout.zero < 3
+        return count
 
     def states(self, name: str) -> ParameterTuple:
         """A buffer of zeros for each bucket, `[width]`."""
@@ -197,12 +216,12 @@ def _together(held: Held, shape: tuple[int, ...], mesh: Mesh, label: Hashable) -
     )
 
 
-def _filled(indices: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Runs of parameters of up to `BUCKET_ELEMENTS`; a larger parameter is on its own."""
+def _filled(indices: Sequence[int], sizes: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Runs of parameters of up to `most` elements; a larger parameter is on its own."""
     bucket: list[int] = []
     filled = 0
     for index in indices:
-        if bucket and filled + sizes[index] > BUCKET_ELEMENTS:
+        if bucket and filled + sizes[index] > most:
             yield bucket
             bucket, filled = [], 0
         bucket.append(index)

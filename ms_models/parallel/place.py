@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import mindspore as ms
+
 from mappings.arrangement import Arrangement
 from mappings.families import Family
 from mappings.families.family import HF
@@ -17,6 +19,9 @@ from mappings.rank_cuts import RankCuts
 from mappings.shards import chunks_of_stage, padded_rows
 from ms_models.parallel.context import ContextPlace
 from ms_models.parallel.mesh import Mesh
+
+COMPUTE = {"fp32": None, "bf16": ms.bfloat16, "fp16": ms.float16}
+"""Number formats by name; None leaves everything in that of the parameters."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Place:
     """Of the tensors in memory."""
     optional: Collection[str] = field(default_factory=frozenset)
     """Groups of optional tensors that the model has."""
+    compute: str = "fp32"
+    """Number format of matrix products and of what is between layers: one of `COMPUTE`. Parameters are fp32."""
 
     @cached_property
     def held(self) -> dict[str, Held]:
@@ -80,6 +87,11 @@ class Place:
     def context(self) -> ContextPlace:
         """This rank's part of every sequence."""
         return ContextPlace(self.mesh.group("cp"), self.options.context)
+
+    @property
+    def compute_dtype(self) -> Any:
+        """What embedded tokens are cast to, from where it spreads: a layer computes in the format of its input."""
+        return COMPUTE[self.compute]
 
     @property
     def layers(self) -> list[int]:

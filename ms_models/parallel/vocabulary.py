@@ -6,6 +6,8 @@ no part in the softmax.
 
 from __future__ import annotations
 
+from typing import Any
+
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
@@ -27,6 +29,8 @@ class VocabParallelEmbedding(nn.Cell):
         padding_id: token whose lookups give its row no gradient, as in transformers where a pad token is set.
         scale: what every looked-up row is multiplied by; None for nothing.
         leave: how the ranks' rows become their sum: on every rank where not given, or each rank's part of it.
+        compute: number format of the rows that are looked up, in which the layers behind then compute; None for that
+            of the table.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class VocabParallelEmbedding(nn.Cell):
         padding_id: int | None = None,
         scale: float | None = None,
         leave: nn.Cell | None = None,
+        compute: Any = None,
     ) -> None:
         super().__init__()
         self.weight = Parameter(ops.zeros((rows, width), ms.float32), name="weight")
@@ -46,9 +51,12 @@ class VocabParallelEmbedding(nn.Cell):
         self.reduce = leave or ReduceFromGroup(group)
         self.padding_id = padding_id
         self.scale = scale
+        self.compute = compute
 
     def construct(self, ids: Tensor) -> Tensor:
         rows = self.look_up(ids)
+        if self.compute is not None:
+            rows = rows.astype(self.compute)
         if self.padding_id is not None:
             rows = ops.where((ids != self.padding_id).expand_dims(-1), rows, ops.stop_gradient(rows))
         if not self.whole:

@@ -19,6 +19,8 @@ def build_encoder(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject
     """
     assert config.model.path is not None
     recut = resume is not None and config.checkpoint.reshard
-    model = AutoModelForMaskedLM.from_pretrained(resume or config.model.path, mesh, config.parallel, recut=recut)
+    model = AutoModelForMaskedLM.from_pretrained(
+        resume or config.model.path, mesh, config.parallel, compute=config.precision.compute, recut=recut
+    )
     model.set_train()
     return Subject(model, model.count_valid, masking_of(config, model.vocab))

@@ -85,5 +85,11 @@ def clip_factor(norm: float, limit: float) -> float:
 
 def agree(flag: bool, mesh: Mesh) -> bool:
     """Whether `flag` is true on any rank: the same answer everywhere, so that all ranks take the same branch."""
+    return agree_all([flag], mesh)[0]
+
+
+def agree_all(flags: Sequence[bool], mesh: Mesh) -> list[bool]:
+    """`agree` for several flags at once."""
     world = mesh.group("tp", "cp", "dp", "pp")
-    return bool(all_reduce(Tensor([float(flag)], ms.float32), world).asnumpy()[0] > 0)
+    counts = all_reduce(Tensor([float(flag) for flag in flags], ms.float32), world).asnumpy()
+    return [bool(count > 0) for count in counts]

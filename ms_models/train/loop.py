@@ -57,7 +57,13 @@ class Loop:
         random_state.seed_all(config.train.seed, mesh.rank)
         self.subject = build(config, mesh, resume)
         self.trainer = Trainer(
-            self.subject.model, mesh, config.optimizer, jit=config.train.jit, count_valid=self.subject.count_valid
+            self.subject.model,
+            mesh,
+            config.optimizer,
+            jit=config.train.jit,
+            count_valid=self.subject.count_valid,
+            precision=config.precision,
+            guard=config.guard,
         )
         self.guard = Guard(config.guard)
         self.loader: Any = self.subject.loader or TrainingLoader(
@@ -69,7 +75,7 @@ class Loop:
             dp=config.layout.dp,
             dp_rank=mesh.coordinates["dp"],
         )
-        states: dict[str, Stateful] = {"data": self.loader, "guard": self.guard}
+        states: dict[str, Stateful] = {"data": self.loader, "guard": self.guard, **self.trainer.states()}
         self.checkpoints = Checkpoints(config, self.trainer, states)
         if resume is not None:
             training = self.checkpoints.restore(resume)
@@ -113,12 +119,11 @@ class Loop:
         elapsed = time.perf_counter() - start
         if line := self.guard.judge(self.step, result, self._batch()):
             services.tell(line)
-        self.tokens += result.tokens if result.is_finite else 0
+        self.tokens += result.tokens if result.is_updated else 0
         record = self.meter.complete(
             {
                 "step": self.step,
-                "loss": result.loss if result.is_finite else None,
-                "grad_norm": result.grad_norm if result.is_finite else None,
+                **result.record(),
                 "lr": lr,
                 "tokens": self.tokens,
                 "tokens_per_s": result.tokens / elapsed,

@@ -18,28 +18,26 @@ from mappings.errors import UserError
 from ms_models.families.causal_lm import CausalLM
 from ms_models.parallel.optimizer_sharding import OptimizerSharding
 from ms_models.train.config import OptimizerConfig
+from ms_models.train.parameter_groups import ParameterGroups, Treatment
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 MASTER = "master"
 
 
-def decays(shape: Sequence[int]) -> bool:
-    """Whether weight decay applies: to matrices (embeddings included), not to norms and biases."""
-    return len(shape) >= 2
-
-
-def shard(model: CausalLM) -> OptimizerSharding:
-    """Buckets of parameters that are in the same chunk (ZeRO 3: layer), decay alike and are of one dtype."""
+def shard(model: CausalLM, config: OptimizerConfig) -> OptimizerSharding:
+    """Buckets of parameters that are in the same chunk (ZeRO 3: layer), are treated alike and are of one dtype."""
     parameters = model.trainable_params()
     chunks = {p.name: chunk for chunk in range(len(model.place.chunks)) for p in model.parameters_of(chunk)}
     if model.mesh.layout.zero == 3:
         chunks |= {p.name: -1 - n for n, layer in enumerate(model.body.layers) for p in layer.trainable_params()}
-    return OptimizerSharding(parameters, model.held, model.mesh, [(chunks[p.name], *label(p)) for p in parameters])
+    groups = ParameterGroups(config)
+    labels = [(chunks[p.name], *label(p, groups)) for p in parameters]
+    return OptimizerSharding(parameters, model.held, model.mesh, labels, model.place.options.bucket_elements)
 
 
-def label(parameter: Parameter) -> tuple[bool, str]:
+def label(parameter: Parameter, groups: ParameterGroups) -> tuple[Treatment, str]:
     """What the optimizer tells parameters apart by."""
-    return decays(parameter.shape), str(parameter.dtype)
+    return groups.of(parameter.name, parameter.shape), str(parameter.dtype)
 
 
 class AdamW:
@@ -74,26 +72,36 @@ class AdamW:
             self.flat[MASTER] = sharding.states(MASTER)
             for bucket, master in zip(sharding.buckets, self.flat[MASTER], strict=True):
                 ops.assign(master, bucket.kept([sharding.parameters[index] for index in bucket.indices]))
+        groups = ParameterGroups(config)
+        self._treatments = [groups.of(bucket.names[0], bucket.shapes[0]) for bucket in sharding.buckets]
+        self._kinds = list(dict.fromkeys(self._treatments))
         self._update = compiled(self._make_update())
 
-    def update(self, gradients: Sequence[Tensor], lr: float, scale: float) -> None:
+    def update(self, gradients: Sequence[Tensor], lr: float, scale: float) -> Tensor:
         """One step with the gradients (`GradientBuffers.reduce`) times `scale`; then every rank has all parameters.
 
         New numbers do not recompile: they enter as tensors.
+
+        Returns:
+            `[2]` fp32: sums of squares of what was added to the parameters and of the parameters before, over the
+            elements that this rank counts.
         """
         self.step += 1
         beta1, beta2 = self.config.betas
         # In double precision on the host, as torch does: 1 - 0.999 in fp32 is off by 1e-5 of itself. The bias
         # correction of the second moment is taken out of the root: one operation less on everything.
         root = float(np.sqrt(1 - beta2**self.step))
-        scalars = (
-            scale,
-            1 - lr * self.config.weight_decay,
-            lr * root / (1 - beta1**self.step),
-            self.config.eps * root,
-        )
+        decays = [1 - lr * kind.lr_factor * kind.weight_decay for kind in self._kinds]
+        sizes = [lr * kind.lr_factor * root / (1 - beta1**self.step) for kind in self._kinds]
         # mutable: otherwise their values are part of the graph, which is compiled again at every step
-        self._update(mutable(tuple(gradients)), *(Tensor(value, ms.float32) for value in scalars))
+        squares: Tensor = self._update(
+            mutable(tuple(gradients)),
+            Tensor(scale, ms.float32),
+            mutable(tuple(Tensor(value, ms.float32) for value in decays)),
+            mutable(tuple(Tensor(value, ms.float32) for value in sizes)),
+            Tensor(self.config.eps * root, ms.float32),
+        )
+        return squares
 
     def state(self) -> dict[str, np.ndarray]:
         """What this rank keeps, as fp32 arrays by `<state>.<parameter name>`."""
@@ -144,11 +152,21 @@ class AdamW:
         first, second = (self.flat[moment] for moment in MOMENTS)
         masters = self.flat.get(MASTER) if self.kept is None else self.kept
         gathers = self.kept is None
-        decaying = tuple(decays(bucket.shapes[0]) for bucket in buckets)
+        kinds = tuple(self._kinds.index(treatment) for treatment in self._treatments)
+        decaying = tuple(treatment.weight_decay != 0 for treatment in self._treatments)
+        counted = tuple(bucket.is_counted for bucket in buckets)
+        dot = ops.MatMul(transpose_b=True)  # several times faster than a sum of squares on CPU
         beta1, beta2 = self.config.betas
         rest1, rest2 = 1 - beta1, 1 - beta2  # not in `update`: a graph subtracts numbers in fp32
 
-        def update(gradients: tuple[Tensor, ...], scale: Tensor, decay: Tensor, size: Tensor, eps: Tensor) -> Tensor:
+        def update(
+            gradients: tuple[Tensor, ...],
+            scale: Tensor,
+            factors: tuple[Tensor, ...],
+            sizes: tuple[Tensor, ...],
+            eps: Tensor,
+        ) -> Tensor:
+            moved, size_before = ops.zeros((1, 1), ms.float32), ops.zeros((1, 1), ms.float32)
             for i, bucket in enumerate(buckets):
                 gradient = gradients[i] * scale
                 m = first[i] + (gradient - first[i]) * rest1
@@ -157,15 +175,19 @@ class AdamW:
                 ops.assign(second[i], v)
                 members = [parameters[index] for index in bucket.indices]
                 kept = bucket.kept(members) if masters is None else masters[i]
+                before = kept
                 if decaying[i]:
-                    kept = kept * decay
-                kept = kept - size * (m / (ops.sqrt(v) + eps))
+                    kept = kept * factors[kinds[i]]
+                kept = kept - sizes[kinds[i]] * (m / (ops.sqrt(v) + eps))
+                if counted[i]:
+                    step_row, row = (kept - before).reshape(1, -1), before.reshape(1, -1)
+                    moved, size_before = moved + dot(step_row, step_row), size_before + dot(row, row)
                 if masters is not None:
                     ops.assign(masters[i], kept)
                 if gathers:
                     whole = bucket.split(bucket.gather(kept.astype(members[0].dtype)))
                     for place, member in enumerate(members):
                         ops.assign(member, whole[place])
-            return scale
+            return ops.concat((moved, size_before), 0).reshape(-1)
 
         return update

@@ -21,7 +21,7 @@ from ms_models.families.masked_lm import MaskedLM
 from ms_models.layers.layer_norm import LayerNorm
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.config import OptimizerConfig
-from ms_models.train.optimizer import decays
+from ms_models.train.parameter_groups import decays
 from ms_models.train.step import Trainer
 
 # fp32 rounding in another order of summation; measured 5e-7 (logits) and 2e-6 (gradients) on these models.

@@ -116,7 +116,7 @@ def differences(reference: list[dict[str, Any]], other: list[dict[str, Any]]) ->
     worst: dict[str, float] = {}
     for a, b in zip(reference, other, strict=True):
         for key, value in a.items():
-            if key in ("loss", "grad_norm", "eval_loss"):
+            if key in ("loss", "grad_norm", "update_ratio", "eval_loss"):
                 worst[key] = max(worst.get(key, 0.0), abs(b[key] / value - 1))
             elif key not in DERIVED:
                 assert value == b[key], f"step {a['step']}: {key} {value} and {b[key]}"

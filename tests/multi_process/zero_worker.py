@@ -21,6 +21,7 @@ from mindspore import Parameter, Tensor, ops
 from mappings.arrangement import Arrangement
 from mappings.holdings import Held
 from mappings.layout import ParallelLayout
+from mappings.parallel_options import ParallelOptions
 from ms_models import AutoModelForCausalLM
 from ms_models.parallel import optimizer_sharding
 from ms_models.parallel.mesh import Mesh
@@ -30,6 +31,7 @@ from ms_models.train.checkpoints.run_directory import read_manifest
 from ms_models.train.config import OptimizerConfig
 from ms_models.train.gradients import GradientBuffers, clip_factor
 from ms_models.train.optimizer import AdamW, label
+from ms_models.train.parameter_groups import ParameterGroups
 from ms_models.train.step import Trainer
 
 # With the usual eps the update of an element whose gradient is near zero is its sign, noise or not.
@@ -196,7 +198,8 @@ def alone(dtype: Any, layout: ParallelLayout | None) -> dict[str, Any]:
     parameters = [Parameter(Tensor(value).astype(dtype), name=name) for name, value in values.items()]
     wholes = {name: Arrangement.of(name, shape) for name, shape in SHAPES.items()}
     held = {name: Held(name, w, w, "ffn", False, (0,), mesh.rank == 0) for name, w in wholes.items()}
-    sharding = OptimizerSharding(parameters, held, mesh, [label(parameter) for parameter in parameters])
+    groups = ParameterGroups(CONFIG)
+    sharding = OptimizerSharding(parameters, held, mesh, [label(parameter, groups) for parameter in parameters])
     gradients, optimizer = GradientBuffers(sharding), AdamW(sharding, CONFIG, lambda function: function)
     add = gradients.adder(parameters)
     norms = []
@@ -229,6 +232,7 @@ def shapes(dtype: Any, layout: ParallelLayout) -> dict[str, Any]:
 def work() -> dict[str, Any]:
     ms.runtime.launch_blocking()
     optimizer_sharding.BUCKET_ELEMENTS = 2000  # several buckets even here
+    ParallelOptions.bucket_elements = property(lambda options: 2000)
     folder = Path(sys.argv[1])
     zero1, zero2, zero3 = (ParallelLayout(dp=2, zero=stage) for stage in (1, 2, 3))
     odd, experts = Model(folder / "odd"), Model(folder / "experts")

@@ -19,6 +19,7 @@ from ms_models.families.encoder_config import EncoderConfig
 from ms_models.families.masked_lm import MaskedLM
 from ms_models.layers.dropout import sample_seeds
 from ms_models.layers.encoder_attention import encoder_attention, padding_bias
+from ms_models.parallel.linear import like
 from ms_models.parallel.place import Place
 
 SITES = 3  # places in a layer that drop values
@@ -220,7 +221,9 @@ class BertPredictions(nn.Cell):
 
     def construct(self, x_BSM: Tensor, table_VM: Tensor) -> Tensor:
         x_BSM = self.enter(self.transform(x_BSM))
-        return ops.dense(x_BSM, table_VM, self.bias) if self.decoder is None else self.decoder(x_BSM)
+        if self.decoder is not None:
+            return self.decoder(x_BSM)
+        return ops.dense(x_BSM, like(table_VM, x_BSM), like(self.bias, x_BSM))
 
 
 class BertHeads(nn.Cell):

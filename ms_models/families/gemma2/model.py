@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import mindspore as ms
 from mindspore import Tensor, nn
 
 from mappings.families import Family
@@ -95,4 +96,4 @@ class Gemma2ForCausalLM(CausalLM):
     def head(self, x_BSM: Tensor) -> Tensor:
         """Logits `[B, S, V]` of this rank's vocabulary rows."""
         logits = super().head(x_BSM)
-        return logits if self.cap is None else soft_cap(logits, self.cap)
+        return logits if self.cap is None else soft_cap(logits.astype(ms.float32), self.cap)

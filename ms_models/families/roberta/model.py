@@ -15,6 +15,7 @@ from ms_models.families.encoder_config import EncoderConfig
 from ms_models.families.masked_lm import MaskedLM
 from ms_models.families.roberta.sharding import RobertaSharding
 from ms_models.layers.activation import gelu
+from ms_models.parallel.linear import like
 from ms_models.parallel.place import Place
 
 
@@ -67,7 +68,9 @@ class RobertaLMHead(nn.Cell):
 
     def construct(self, x_BSM: Tensor, table_VM: Tensor) -> Tensor:
         x_BSM = self.enter(self.layer_norm(gelu(self.dense(x_BSM))))
-        return ops.dense(x_BSM, table_VM, self.bias) if self.decoder is None else self.decoder(x_BSM)
+        if self.decoder is not None:
+            return self.decoder(x_BSM)
+        return ops.dense(x_BSM, like(table_VM, x_BSM), like(self.bias, x_BSM))
 
 
 class RobertaForMaskedLM(MaskedLM):

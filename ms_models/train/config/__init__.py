@@ -9,7 +9,7 @@ from ms_models.train.config.launch import LaunchConfig
 from ms_models.train.config.loop import TrainConfig
 from ms_models.train.config.masking import MaskingConfig
 from ms_models.train.config.model import ModelConfig
-from ms_models.train.config.optimizer import OptimizerConfig, ScheduleConfig
+from ms_models.train.config.optimizer import GroupConfig, OptimizerConfig, ScheduleConfig
 from ms_models.train.config.output import MetricsConfig, OutputConfig, ProfileConfig
 from ms_models.train.config.precision import PrecisionConfig
 from ms_models.train.config.printing import config_lines
@@ -22,6 +22,7 @@ __all__ = [
     "AdapterConfig",
     "CheckpointConfig",
     "DataConfig",
+    "GroupConfig",
     "GuardConfig",
     "LaunchConfig",
     "MaskingConfig",

@@ -18,7 +18,8 @@ from ms_models.parallel.mesh import Mesh
 from ms_models.parallel.optimizer_sharding import OptimizerSharding
 from ms_models.train.config import OptimizerConfig
 from ms_models.train.gradients import GradientBuffers, clip_factor
-from ms_models.train.optimizer import AdamW, decays, label
+from ms_models.train.optimizer import AdamW, label
+from ms_models.train.parameter_groups import ParameterGroups, decays
 
 SHAPES = {"a.weight": (7, 5), "a.bias": (7,), "norm.weight": (5,), "b.weight": (3, 7)}
 STEPS = 10
@@ -43,7 +44,10 @@ class Ours:
         ]
         self.parameters = [Parameter(Tensor(value), name=name) for name, value in self.start.items()]
         compiled: Any = ms.jit if jit else lambda function: function
-        sharding = OptimizerSharding(self.parameters, held(), Mesh.single(), [label(p) for p in self.parameters])
+        groups = ParameterGroups(CONFIG)
+        sharding = OptimizerSharding(
+            self.parameters, held(), Mesh.single(), [label(p, groups) for p in self.parameters]
+        )
         self.buffers = GradientBuffers(sharding)
         self.optimizer = AdamW(sharding, CONFIG, compiled)
         self.add = compiled(self.buffers.adder(self.parameters))

@@ -18,7 +18,7 @@ from ms_models.data.loader import TrainingLoader, validation_batches
 from ms_models.data.packing import IGNORED
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.config import OptimizerConfig
-from ms_models.train.optimizer import decays
+from ms_models.train.parameter_groups import decays
 from ms_models.train.step import Trainer, count_valid
 from tests.ms_models.train.run_helpers import read_tensors, write_data, write_model
 
