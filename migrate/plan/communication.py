@@ -63,7 +63,7 @@ def forward_passes(choice: Choice, engine: Engine, is_last: bool = False) -> int
     return 1 + again + (1 if choice.kept_policy in ("block", "full") else 0)
 
 
-def per_micro_batch(widths: LayerWidths, choice: Choice, job: Job, forwards: int) -> Traffic:
+def per_micro_batch(widths: LayerWidths, choice: Choice, job: Job, engine: Engine, forwards: int) -> Traffic:
     """What one layer sends for one micro-batch whose forward pass is computed `forwards` times."""
     layout, a = choice.layout, job.bytes_per_activation
     tokens = choice.tokens(job.seq_length)
@@ -76,7 +76,7 @@ def per_micro_batch(widths: LayerWidths, choice: Choice, job: Job, forwards: int
     return Traffic(
         tp=tp,
         cp=_context(widths, choice, tokens, a, forwards),
-        ep=_experts(widths, tokens, a, forwards, layout.ep),
+        ep=_experts(widths, tokens, a, forwards, layout.ep, engine),
     )
 
 
@@ -93,9 +93,11 @@ def _context(widths: LayerWidths, choice: Choice, tokens: int, a: int, forwards:
     return (forwards + 1) * (cp - 1) / cp * crossing * a
 
 
-def _experts(widths: LayerWidths, tokens: int, a: int, forwards: int, ep: int) -> float:
+def _experts(widths: LayerWidths, tokens: int, a: int, forwards: int, ep: int, engine: Engine) -> float:
     if not widths.experts or ep == 1:
         return 0.0
+    if engine.experts == "grouped":  # all-to-all there and back
+        return (forwards + 1) * 2 * (ep - 1) / ep * tokens * widths.chosen * a * widths.hidden
     # Every rank is given all tokens and their routing, and gives back its part of all results.
     there = (ep - 1) * tokens * (a * widths.hidden + 2 * FP32 * widths.chosen)
     back = (ep - 1) * tokens * a * widths.hidden

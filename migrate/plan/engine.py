@@ -22,7 +22,11 @@ class Engine:
     """Other activations that are kept, over those that gradients read."""
     experts: Literal["blocks", "grouped"]
     """How experts compute: in blocks whose number allows for the most lopsided routing, with a copy of the weights for
-    each block (`ms_models/layers/moe_blocks.py`), or as one grouped product of the tokens there are."""
+    each block (`ms_models/layers/moe_blocks.py`), every rank being given all tokens; or as one grouped product of the
+    tokens that an all-to-all brings, routed evenly."""
+    fresh: Literal["chunk", "layer"]
+    """Gradients of one backward pass that exist before they are added up: of all that a rank differentiates at once, or
+    of a layer."""
     weight_bytes: int
     """Of a parameter as the model holds it. Where these are 2, the fp32 master is one of the optimizer's states."""
     state_bytes: int
@@ -39,6 +43,7 @@ MSMIGRATE = Engine(
     scores=3.4,
     rest=1.25,
     experts="blocks",
+    fresh="chunk",
     weight_bytes=4,
     state_bytes=8,
     norm_bytes_16=10,
@@ -57,6 +62,7 @@ MEGATRON = Engine(
     scores=0,
     rest=1.0,
     experts="grouped",
+    fresh="layer",
     weight_bytes=2,
     state_bytes=12,
     norm_bytes_16=2,

@@ -39,6 +39,7 @@ def idle(schedule: str, pp: int, vpp: int, costs: PassCosts) -> float:
     """Time per step in which a stage waits for others, where all stages cost the same."""
     both = costs.forward + costs.backward
     if schedule == "zero_bubble":
-        # While a stage waits it computes gradients of weights that it has put off.
-        return (pp - 1) * costs.forward
+        # While a stage waits it computes gradients of weights that it has put off; what is left is a gradient of inputs
+        # per stage (read off the tables at costs from 1 : 1 : 1 to 1 : 3 : 3).
+        return (pp - 1) * max(costs.forward, costs.backward_input)
     return (pp - 1) * both / (vpp if schedule == "interleaved" else 1)

@@ -95,7 +95,7 @@ def _stage_memory(
     outside = sum(tensor.size for tensor in ends)
     largest_layer = max(_size(shapes.layer(kind, layout.tp, layout.ep)) for kind, _ in contents.layers)
     of_chunk = (weights - outside) * contents.chunk_layers // contents.layer_count + outside
-    here, fresh = weights, of_chunk
+    here, fresh = weights, of_chunk if engine.fresh == "chunk" else largest_layer
     if layout.zero == 3:
         here, fresh = kept + largest_layer + outside, largest_layer + outside
     is_narrow = job.bytes_per_activation < engine.weight_bytes

@@ -77,7 +77,7 @@ def _of_stage(
     layers = scores = tp = cp = ep = 0.0
     for kind, count in contents.layers:
         whole, attention = layer_flops(shapes, kind, widths[kind], choice, job, engine)
-        one = per_micro_batch(widths[kind], choice, job, forwards)
+        one = per_micro_batch(widths[kind], choice, job, engine, forwards)
         layers, scores = layers + count * whole, scores + count * attention
         tp, cp, ep = tp + count * one.tp, cp + count * one.cp, ep + count * one.ep
     head = head_flops(shapes, choice, job) if contents.is_last else 0.0
