@@ -17,6 +17,7 @@ from ms_models.data.loader import Batch
 from ms_models.parallel.collectives import all_reduce
 from ms_models.parallel.mesh import Mesh
 from ms_models.parallel.pipeline import Inputs
+from ms_models.train.phases import enter
 
 
 class Passes(Protocol):
@@ -84,6 +85,7 @@ def evaluate(
     count = 0
     with without_dropout(model):
         for batch in batches:
+            enter("evaluate")
             tensors = Tensor(batch["input_ids"]), Tensor(batch["attention_mask"]), Tensor(batch["labels"])
             found += [value.asnumpy().reshape(-1).astype(np.float64) for value in passes.evaluate([tensors])]
             count += count_valid(batch["labels"])

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from mappings.errors import UserError
@@ -117,6 +118,9 @@ class _Run:
         if isinstance(peers, Hub):
             peers.start(attempt.number, arguments=arguments, port=port)
         failure, step = run_attempt(local, peers, attempt.number, arguments, port, on_failure)
+        if failure is not None and failure.cause == "timeout":
+            limit = local.config.launch.timeout_s
+            failure = replace(failure, message=f"launch.timeout_s: not finished after {limit:g} s, in step {step}")
         if failure is None and isinstance(peers, Hub):
             peers.finish()
         return failure, step
