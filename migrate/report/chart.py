@@ -18,7 +18,14 @@ DASHES = ("", "", "7 4", "2 4", "10 3 2 3")
 POINTS = 80  # up to so many values each gets a dot that tells its value
 
 
-def line_chart(curves: Sequence[Curve], *, x_label: str, y_label: str, log: bool = False) -> Markup:
+def line_chart(
+    curves: Sequence[Curve],
+    *,
+    x_label: str,
+    y_label: str,
+    log: bool = False,
+    marks: Sequence[tuple[float, str]] = (),
+) -> Markup:
     """Draws curves over a common pair of axes.
 
     Args:
@@ -26,6 +33,8 @@ def line_chart(curves: Sequence[Curve], *, x_label: str, y_label: str, log: bool
         x_label: below the axis.
         y_label: beside the axis.
         log: logarithmic y axis.
+        marks: places on the x axis that get a vertical line, each with what happened there; those off the axis are
+            left out.
     """
     drawn = [[(x, y) for x, y in zip(c.x, c.y, strict=True) if math.isfinite(y) and (y > 0 or not log)] for c in curves]
     points = [point for curve in drawn for point in curve]
@@ -37,6 +46,7 @@ def line_chart(curves: Sequence[Curve], *, x_label: str, y_label: str, log: bool
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(y_label)} by {escape(x_label)}">',
         *_grid(x_axis, y_axis, x_label, y_label),
+        *(_mark(x_axis.position(x), text) for x, text in marks if min(xs) <= x <= max(xs)),
         *(
             _series(curve, index, points, x_axis, y_axis)
             for index, (curve, points) in enumerate(zip(curves, drawn, strict=True))
@@ -116,6 +126,11 @@ def _grid(x_axis: _Axis, y_axis: _Axis, x_label: str, y_label: str) -> list[str]
     turned = f'transform="rotate(-90 14 {middle_y})"'
     parts.append(f'<text class="label" x="14" y="{middle_y}" text-anchor="middle" {turned}>{escape(y_label)}</text>')
     return parts
+
+
+def _mark(x: float, text: str) -> str:
+    title = f"<title>{escape(text)}</title>"
+    return f'<path class="mark" d="M{x:.1f},{TOP} V{HEIGHT - BOTTOM}">{title}</path>'
 
 
 def _stroke(index: int) -> str:

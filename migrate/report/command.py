@@ -10,13 +10,14 @@ from mappings.errors import UserError
 from migrate.report.curves import read_curve
 from migrate.report.html import CURVES, render
 from migrate.report.model import Curve, Report
+from migrate.report.run_page import write_run_page
+from migrate.run_record import CONFIG, METRICS, RunRecord
 
-METRICS = "metrics.jsonl"
 KEY = "loss"
 
 
 def report(inputs: Sequence[str | Path], out: Path, title: str = "msmigrate") -> Path:
-    """Puts reports and loss curves on one HTML page.
+    """Puts reports and loss curves on one HTML page; run directories alone become a page about these runs.
 
     Args:
         inputs: each a report JSON, a JSONL file with a `loss` by step, or a run directory (its `metrics.jsonl`).
@@ -31,6 +32,8 @@ def report(inputs: Sequence[str | Path], out: Path, title: str = "msmigrate") ->
     Raises:
         UserError: an input is missing or no such file, or two curves of a plot have one name.
     """
+    if (runs := _runs(inputs)) is not None:
+        return write_run_page(runs, out, title=title)
     reports: list[Report] = []
     curves: list[Curve] = []
     for item in inputs:
@@ -45,6 +48,20 @@ def report(inputs: Sequence[str | Path], out: Path, title: str = "msmigrate") ->
     if curves:
         reports.append(Report(CURVES, f"{len(curves)} curves", curves=curves))
     return render(reports, out, title=title)
+
+
+def _runs(inputs: Sequence[str | Path]) -> dict[str, RunRecord] | None:
+    """The runs by name, if there is nothing else."""
+    found: dict[str, RunRecord] = {}
+    for item in inputs:
+        path, name, plot = _parse(str(item))
+        if not (path / METRICS).is_file() or not (path / CONFIG).is_file() or plot != KEY:
+            return None
+        run = RunRecord.read(path)
+        if (name or run.name) in found:
+            raise UserError(f"{item}: two runs are called {name or run.name}; name them, e.g. second={path}")
+        found[name or run.name] = run
+    return found or None
 
 
 def _parse(text: str) -> tuple[Path, str | None, str]:
