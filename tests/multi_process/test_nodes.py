@@ -25,12 +25,12 @@ from ms_models.train.launch import starting as launching
 from ms_models.train.services.metrics_file import read_metrics
 from tests.ms_models.train.run_helpers import write_config, write_data, write_model
 
-pytestmark = [pytest.mark.multi_process, pytest.mark.grid, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.multi_process, pytest.mark.grid, pytest.mark.timeout(900)]
 
 PREFIX = f"msm{os.getpid() % 10000}"
 ADDRESSES = ("10.231.7.1", "10.231.7.2")
 LINK_S = 4.0
-STEPS, EVERY, CUT_AFTER = 24, 5, 8
+STEPS, EVERY, CUT_AFTER = 12, 3, 5
 FIGURES = ("step", "loss", "grad_norm", "lr", "tokens")
 # The same numbers are added in the same order, only over another network.
 TOLERANCE = 0.0
@@ -99,12 +99,12 @@ class Node:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("nodes")
     write_model(place / "model")
-    write_data(place / "data", train=STEPS * 8)
+    write_data(place / "data", train=STEPS * 4)
     return place
 
 
 def config_of(root: Path, name: str, **launch: Any) -> Path:
-    train = {"steps": STEPS, "accumulation": 2, "jit": False, "eval_every": 0}
+    train = {"steps": STEPS, "accumulation": 1, "jit": False, "eval_every": 0}
     return write_config(
         root / f"{name}.yaml", root / "model", root / "data", root / name, train=train, layout={"dp": 2, "tp": 2},
         checkpoint={"every": EVERY}, launch=launch,
@@ -159,9 +159,9 @@ def test_a_cut_wire_ends_both_sides_and_the_run_goes_on_once_it_is_mended(
     config = config_of(root, "cut", link_s=LINK_S, join_s=120, restarts=1, restart_pause_s=0)
     nodes = first, second = start(wire, config, root)
     try:
-        first.wait_for("node 1 .* joined: ranks 2-3", 90)
+        first.wait_for("node 1 .* joined: ranks 2-3", 120)
         second.wait_for("node 1: joined node 0 at .* with ranks 2-3", 30)
-        first.wait_for(f"step +{CUT_AFTER}/", 120)
+        first.wait_for(f"step +{CUT_AFTER}/", 240)
         wire.set("down")
         # Each side names the other, and none of its ranks is left.
         waited = first.wait_for(r"failed: node 1: lost: not heard for 4 s \(.*, ranks 2-3\)", LINK_S + 20)
@@ -172,8 +172,8 @@ def test_a_cut_wire_ends_both_sides_and_the_run_goes_on_once_it_is_mended(
             time.sleep(0.2)
         assert not left, f"processes survived: {left}"
         wire.set("up")
-        first.wait_for("resuming after step 5: 4 processes", 120)
-        assert [node.process.wait(120) for node in nodes] == [0, 0], first.text() + second.text()
+        first.wait_for(r"resuming after step \d+: 4 processes", 240)
+        assert [node.process.wait(240) for node in nodes] == [0, 0], first.text() + second.text()
     finally:
         wire.set("up")
         end(nodes)
@@ -183,7 +183,8 @@ def test_a_cut_wire_ends_both_sides_and_the_run_goes_on_once_it_is_mended(
             assert abs(found[name] - reference[name]) <= TOLERANCE * abs(reference[name]), (name, reference, found)
     (record,) = [json.loads(line) for line in (root / "cut" / "restarts.jsonl").read_text().splitlines()]
     assert (record["cause"], record["node"]) == ("lost", 1)
-    assert record["resumes"].endswith("step_00000005")
+    step = int(record["resumes"][-8:])
+    assert EVERY <= step <= CUT_AFTER + EVERY and f"resuming after step {step}: " in first.text()
     merged = (root / "cut" / "logs" / "merged.log").read_text()
     assert {"rank 0", "rank 3", "launcher 0", "launcher 1"} <= set(re.findall(r"^\S+ (.*?) +\|", merged, re.MULTILINE))
 
@@ -192,7 +193,7 @@ def test_without_restarts_a_killed_launcher_ends_the_other_machine(wire: Wire, r
     config = config_of(root, "killed", link_s=LINK_S, join_s=60)
     nodes = first, second = start(wire, config, root)
     try:
-        first.wait_for("step +2/", 120)
+        first.wait_for("step +2/", 240)
         launcher = psutil.Process(second.process.pid)  # `ip netns exec` becomes the command
         launcher.kill()
         assert first.process.wait(30) == 1
