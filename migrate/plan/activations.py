@@ -66,7 +66,7 @@ def layer_activations(widths: LayerWidths, choice: Choice, job: Job, engine: Eng
     shared = tp if choice.sequence_parallel else 1
     residual = 2 * a * widths.hidden
     norms = 2 * (a if a == FP32 else engine.norm_bytes_16) * widths.hidden
-    gathered = 2 * a * widths.hidden if shared > 1 else 0
+    gathered = 2 * a * widths.hidden if shared > 1 and engine.gathered else 0
     heads = widths.heads // tp
     qkv = heads * widths.query + widths.local_key_heads(tp) * (widths.query + widths.value) + heads * widths.value
     ffn = widths.inner * 4 // 3 if widths.gated else widths.inner

@@ -18,6 +18,8 @@ class Engine:
     again, or what the recompute policy leaves."""
     scores: float
     """How often attention scores, fp32 `[heads, queries, keys]`, exist per layer that is kept; 0 for fused kernels."""
+    gathered: bool
+    """Whether sequences that sequence parallelism gathered for a layer are kept, or gathered again."""
     rest: float
     """Other activations that are kept, over those that gradients read."""
     experts: Literal["blocks", "grouped"]
@@ -41,6 +43,7 @@ MSMIGRATE = Engine(
     name="msmigrate",
     pipeline_keeps="inputs",
     scores=3.4,
+    gathered=True,
     rest=1.25,
     experts="blocks",
     fresh="chunk",
@@ -60,6 +63,7 @@ MEGATRON = Engine(
     name="megatron",
     pipeline_keeps="activations",
     scores=0,
+    gathered=False,
     rest=1.0,
     experts="grouped",
     fresh="layer",

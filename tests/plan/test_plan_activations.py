@@ -34,6 +34,13 @@ def test_a_gpt_layer_keeps_what_korthikanti_et_al_count(tp: int) -> None:
     assert found.scores == 6 * a * s * s / tp
 
 
+def test_sequence_parallel_divides_everything_that_is_not_gathered_again() -> None:
+    """Equation 4 there: `34 s b h / t`, of which masks are 2."""
+    choice = Choice(ParallelLayout(tp=8), 1, 8, sequence_parallel=True)
+    found = layer_activations(LayerWidths.of(shapes_of(GPT), 0), choice, JOB, MEGATRON)
+    assert (found.rest, found.scores) == (2048 * 12288 * 32 // 8, 0)
+
+
 def test_policies_leave_less_and_less() -> None:
     widths = LayerWidths.of(shapes_of(GPT), 0)
     layer = layer_activations(widths, Choice(ParallelLayout(), 1, 8), JOB, MSMIGRATE)

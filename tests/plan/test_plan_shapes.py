@@ -17,11 +17,11 @@ from migrate.plan.memory import state_elements
 from tests.plan.plan_models import TINY, shapes_of
 
 LAYOUTS = {
-    "llama": [dict(tp=2, dp=2, pp=2), dict(tp=4, pp=2, vpp=2), dict(tp=2, cp=2, pp=5), dict(dp=3)],
-    "qwen2 tied": [dict(tp=2, pp=2), dict(tp=4, dp=2, pp=4), dict(pp=2, vpp=2)],
-    "gpt2": [dict(tp=2, pp=2), dict(tp=4, dp=2)],
-    "mixtral": [dict(tp=2, dp=4, ep=2, pp=2), dict(dp=4, ep=4), dict(tp=4, pp=4)],
-    "deepseek_v3": [dict(tp=2, dp=4, ep=4, pp=2), dict(dp=2, ep=2, pp=5), dict(tp=4)],
+    "llama": [{"tp": 2, "dp": 2, "pp": 2}, {"tp": 4, "pp": 2, "vpp": 2}, {"tp": 2, "cp": 2, "pp": 5}, {"dp": 3}],
+    "qwen2 tied": [{"tp": 2, "pp": 2}, {"tp": 4, "dp": 2, "pp": 4}, {"pp": 2, "vpp": 2}],
+    "gpt2": [{"tp": 2, "pp": 2}, {"tp": 4, "dp": 2}],
+    "mixtral": [{"tp": 2, "dp": 4, "ep": 2, "pp": 2}, {"dp": 4, "ep": 4}, {"tp": 4, "pp": 4}],
+    "deepseek_v3": [{"tp": 2, "dp": 4, "ep": 4, "pp": 2}, {"dp": 2, "ep": 2, "pp": 5}, {"tp": 4}],
 }
 CASES = [(name, layout) for name, layouts in LAYOUTS.items() for layout in layouts]
 
@@ -40,7 +40,7 @@ def test_shapes_are_those_of_every_rank(name: str, axes: dict[str, int]) -> None
 
 
 @pytest.mark.parametrize("zero", [1, 2])
-@pytest.mark.parametrize(("name", "axes"), [("llama", dict(dp=3, pp=2)), ("mixtral", dict(dp=4, ep=2, tp=2))])
+@pytest.mark.parametrize(("name", "axes"), [("llama", {"dp": 3, "pp": 2}), ("mixtral", {"dp": 4, "ep": 2, "tp": 2})])
 def test_states_are_cut_as_checkpoints_cut_them(name: str, axes: dict[str, int], zero: int) -> None:
     config, layout = TINY[name], ParallelLayout(**axes, zero=zero)
     shapes = shapes_of(config)
