@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,11 +30,29 @@ FAILED, COULD_NOT_RUN = 1, 2
 PAUSE_POLL_S = 0.2
 
 
-def conduct(local: Local, resume: Path | None, stop_after: int | None) -> int:
+@contextmanager
+def meeting(local: Local) -> Iterator[Peers]:
+    """The other machines, which may come from now on and are let go at the end.
+
+    Raises:
+        UserError: the port cannot be opened.
+    """
+    if local.place.nodes == 1:
+        yield Peers()
+        return
+    token, launch = uuid.uuid4().hex, local.config.launch
+    local.logs.mkdir(parents=True, exist_ok=True)
+    (local.logs / TOKEN).write_text(token, encoding="utf-8")
+    with Hub(local.place, shared_facts(local.config), token, launch.link_s, local.say) as hub:
+        yield hub
+
+
+def conduct(local: Local, peers: Peers, resume: Path | None, stop_after: int | None) -> int:
     """Runs to the end.
 
     Args:
         local: the run on this machine.
+        peers: the other machines, see `meeting`.
         resume: checkpoint directory that the first attempt goes on from.
         stop_after: save and stop after this step.
 
@@ -46,24 +65,17 @@ def conduct(local: Local, resume: Path | None, stop_after: int | None) -> int:
     logs = local.logs
     logs.mkdir(parents=True, exist_ok=True)
     local.config.save(Path(local.config.output.directory) / RESOLVED)
-    with ExitStack() as stack:
-        peers = Peers()
-        if local.place.nodes > 1:
-            token = uuid.uuid4().hex
-            (logs / TOKEN).write_text(token, encoding="utf-8")
-            launch = local.config.launch
-            peers = stack.enter_context(Hub(local.place, shared_facts(local.config), token, launch.link_s, local.say))
-        run = _Run(local, peers, stop_after)
-        try:
-            return run.to_the_end(None if resume is None else str(resume))
-        except Interrupted as interruption:
-            run.leave(Failure(f"interrupted by {interruption}", cause="interrupted", node=0), FAILED)
-            raise
-        except UserError as error:
-            run.leave(Failure(str(error), cause="user", node=0), COULD_NOT_RUN)
-            raise
-        finally:
-            write_merged(logs)
+    run = _Run(local, peers, stop_after)
+    try:
+        return run.to_the_end(None if resume is None else str(resume))
+    except Interrupted as interruption:
+        run.leave(Failure(f"interrupted by {interruption}", cause="interrupted", node=0), FAILED)
+        raise
+    except UserError as error:
+        run.leave(Failure(str(error), cause="user", node=0), COULD_NOT_RUN)
+        raise
+    finally:
+        write_merged(logs)
 
 
 def shared_facts(config: RunConfig) -> dict[str, object]:

@@ -69,8 +69,10 @@ class Hub(Peers):
     def __enter__(self) -> Hub:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._server.close()
+        for link in self._waiting:
+            link.send("refused", message=f"it ended before the start ({error})")
         for link in [*self._waiting, *(member.link for member in self.members.values())]:
             link.close()
 

@@ -12,7 +12,7 @@ from ms_models.train.config import RunConfig, config_lines, load
 from ms_models.train.launch import preflight, resuming
 from ms_models.train.launch.attempt import Local
 from ms_models.train.launch.checks.advice import warnings_of
-from ms_models.train.launch.conducting import conduct
+from ms_models.train.launch.conducting import conduct, meeting
 from ms_models.train.launch.dry_run import judge
 from ms_models.train.launch.joining import follow
 from ms_models.train.launch.place import NodePlace
@@ -97,20 +97,27 @@ def _launch(
             local = Local(config, place, env, WORKER, say, terminal, signals, deadline)
             if place.node > 0:
                 return follow(local)  # data and checkpoint are the first machine's to see to
-            data = _data(config, model, say)
-            start = None
-            for line in preflight.check_data(config, model, data):
-                say(line)
-            for code, text in warnings_of(config, model, data):
-                say(f"warning {code}: {text}")
-            if config.checkpoint.is_resumed:
-                start, changes = resuming.check_resume(config, data)
-                for line in changes:
-                    say(line)
-            return conduct(local, start, stop_after)
+            with meeting(local) as peers:  # before data is prepared, which the others then wait for
+                start = _prepare(config, model, say)
+                return conduct(local, peers, start, stop_after)
     except Interrupted as interruption:
         say(f"interrupted by {interruption}; every process was ended")
         return SIGNAL_EXIT + interruption.number
+
+
+def _prepare(config: RunConfig, model: preflight.Model, say: Callable[[str], None]) -> Path | None:
+    """Makes and checks what ranks read; gives the checkpoint to go on from."""
+    data = _data(config, model, say)
+    for line in preflight.check_data(config, model, data):
+        say(line)
+    for code, text in warnings_of(config, model, data):
+        say(f"warning {code}: {text}")
+    if not config.checkpoint.is_resumed:
+        return None
+    start, changes = resuming.check_resume(config, data)
+    for line in changes:
+        say(line)
+    return start
 
 
 def _data(config: RunConfig, model: preflight.Model, say: Callable[[str], None]) -> PreparedData:

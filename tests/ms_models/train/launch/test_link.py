@@ -96,7 +96,9 @@ class Pair:
         path.write_text(yaml.safe_dump(values))
         return load(path)
 
-    def begin(self, node: int, body: str, run: str = "run", **launch: Any) -> Machine:
+    def begin(
+        self, node: int, body: str, run: str = "run", prepare: Callable[[], None] | None = None, **launch: Any
+    ) -> Machine:
         config = self.config(node, run, **launch)
         place = NodePlace.of(config.launch, config.layout)
         machine = Machine(node)
@@ -109,7 +111,13 @@ class Pair:
 
         def body_of_thread() -> None:
             try:
-                machine.result = conducting.conduct(local, None, None) if node == 0 else joining.follow(local)
+                if node > 0:
+                    machine.result = joining.follow(local)
+                    return
+                with conducting.meeting(local) as peers:
+                    if prepare is not None:
+                        prepare()
+                    machine.result = conducting.conduct(local, peers, None, None)
             except (UserError, Interrupted) as error:
                 machine.result = error
 
@@ -190,6 +198,21 @@ def test_what_the_machines_do_not_share_is_refused(pair: Pair, monkeypatch: pyte
         other.join(6, lambda: None)
     assert "node 1 did not join" in str(first.join())
     assert "--node-rank 1" in str(first.result)
+
+
+@pytest.mark.parametrize("error", [None, UserError("no such text")])
+def test_the_others_wait_while_the_first_prepares_data(pair: Pair, error: Exception | None) -> None:
+    def prepare() -> None:
+        time.sleep(2)
+        if error is not None:
+            raise error
+
+    first, second = pair.begin(0, "pass", prepare=prepare, join_s=1), pair.begin(1, "pass", join_s=1)
+    results = [first.join(), second.join()]
+    if error is None:
+        assert results == [0, 0], (first.lines, second.lines)
+    else:
+        assert "no such text" in str(results[0]) and "no such text" in str(results[1])
 
 
 def test_a_master_that_does_not_answer_is_an_error(pair: Pair) -> None:
