@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO_OUT ?= demo_out
+# Two processes with a thread each: most of a test's time is spent compiling, on one thread.
+TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 .PHONY: demo test lint test-fast test-slow test-grid test-soak test-mappings test-packages mappings-report install clean
 
@@ -11,10 +13,10 @@ demo: $(READY)
 	PATH="$(abspath $(BIN)):$$PATH" python samples/demo.py --out $(DEMO_OUT)
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow and not grid and not soak"
+	$(TESTS) -m "not slow and not grid and not soak"
 
 test-fast: lint
-	$(BIN)/python -m pytest -m "not slow and not grid and not soak and not multi_process"
+	$(TESTS) -m "not slow and not grid and not soak and not multi_process"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
