@@ -20,18 +20,39 @@ def causal_bias(queries: int, keys: int, attention_mask: Tensor | None, position
     Args:
         queries: number of query positions, the last ones of the keys.
         keys: number of key positions.
-        attention_mask: `[B, keys]`, nonzero for tokens, 0 for padding on either side; None keeps all.
+        attention_mask: `[B, keys]`, nonzero for tokens, 0 for padding on either side; None keeps all. Tokens with
+            different numbers (1, 1, 1, 2, 2 ...: documents that share a row) do not see each other.
         positions: `[queries]`, where the queries are among the keys; None for the last ones.
 
     Returns:
         `[B, 1, queries, keys]` fp32; B is 1 without a mask.
     """
     places = ops.arange(keys)
-    positions = places[keys - queries :] if positions is None else positions
-    allowed = (places <= positions.expand_dims(-1)).expand_dims(0)
+    here = places[keys - queries :] if positions is None else positions
+    allowed = (places <= here.expand_dims(-1)).expand_dims(0)
     if attention_mask is not None:
-        allowed = ops.logical_and(allowed, (attention_mask != 0).expand_dims(1))
+        # A query that is padding looks at every token, as it always did: nobody reads what it finds.
+        mask = attention_mask.astype(ms.int32)
+        own = mask[:, keys - queries :] if positions is None else ops.gather(mask, positions, 1)
+        of_key, of_query = mask.expand_dims(1), own.expand_dims(-1)
+        visible = ops.logical_and(of_key != 0, ops.logical_or(of_key == of_query, of_query == 0))
+        allowed = ops.logical_and(allowed, visible)
     return ops.where(allowed, 0.0, LOWEST).astype(ms.float32).expand_dims(1)
+
+
+def document_positions(attention_mask: Tensor) -> Tensor:
+    """Positions `[B, S]` int32 that begin anew with every document that shares a row with others.
+
+    Args:
+        attention_mask: `[B, S]`; the documents of a row are numbered 1, 2, 3 ..., see `causal_bias`. Masks of 0 and 1
+            give 0, 1, 2 ... under padding, too.
+    """
+    mask = attention_mask.astype(ms.int32)
+    places = ops.arange(mask.shape[1]).astype(ms.int32)
+    before = ops.concat((mask[:, :1], mask[:, :-1]), 1)
+    begins = ops.logical_and(mask > 1, mask != before)
+    start = ops.cummax(ops.where(begins, places, 0).astype(ms.float32), 1)[0]  # exact below 2 ** 24
+    return places - start.astype(ms.int32)
 
 
 def within_window(bias: Tensor, window: int, positions: Tensor | None = None) -> Tensor:

@@ -58,3 +58,16 @@ def ahead(tokens_BS: Tensor, steps: int, filler: int = IGNORED) -> Tensor:
     """The token `steps` positions later; `filler` where the sequence has ended."""
     rest = ops.full((tokens_BS.shape[0], steps), filler, dtype=tokens_BS.dtype)
     return ops.concat((tokens_BS[:, steps:], rest), 1)
+
+
+def in_same_document(ahead_BS: Tensor, mask_BS: Tensor, steps: int) -> Tensor:
+    """What `ahead` made of labels, without those that a token of another document of the row would have to guess.
+
+    Args:
+        ahead_BS: labels `steps` positions later; the token before each one guesses it.
+        mask_BS: numbers of documents, 0 for padding.
+        steps: see `ahead`.
+    """
+    guessing = ops.concat((mask_BS[:, :1], mask_BS[:, :-1]), 1)
+    is_other = ops.logical_and(ahead(mask_BS, steps, 0) != guessing, guessing != 0)
+    return ops.where(is_other, IGNORED, ahead_BS)

@@ -100,7 +100,10 @@ class DeepseekV3ForCausalLM(CausalLM):
             embedded = self.body.embed(further.ahead(input_ids, steps, 0))
             both = ops.concat((embedded, hidden), -1)
             hidden = self.body.through(both, chunk, input_ids.shape[1], attention_mask)[0]
-            targets = self.targets(further.ahead(labels, steps))
+            ahead = further.ahead(labels, steps)
+            if attention_mask is not None:
+                ahead = further.in_same_document(ahead, attention_mask, steps)
+            targets = self.targets(ahead)
             losses = self.cross_entropy(self.head(hidden).reshape(-1, self.vocab_rows), targets.reshape(-1))
             total = total + losses.sum()
         return total

@@ -18,6 +18,7 @@ from ms_models.families.decoder import Cache, Decoder
 from ms_models.families.gpt2.config import GPT2Config
 from ms_models.families.gpt2.sharding import GPT2Sharding
 from ms_models.families.sharding import Sharding
+from ms_models.layers.attention import document_positions
 
 
 class GPT2Attention(nn.Cell):
@@ -119,6 +120,8 @@ class GPT2Model(Decoder):
                 if before + length > self.positions:
                     raise ValueError("input_ids are longer than n_positions of config.json")
                 position_ids = ops.arange(before, before + length).expand_dims(0)
+                if attention_mask is not None and before == 0:
+                    position_ids = document_positions(attention_mask)
             inside = ops.logical_and(position_ids >= 0, position_ids < self.positions)
             x_BSM = x_BSM + self.position_table(self.own(ops.where(inside, position_ids, 0)))
             x_BSM = ops.where(inside.all(), x_BSM, float("nan"))
