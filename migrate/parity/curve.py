@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mappings.errors import UserError
-from migrate.parity import band
 from migrate.parity.codes import finding
-from migrate.report import Curve, Report, Stage, Verdict
+from migrate.report import Curve, Report, Stage, Verdict, band
 from migrate.report.curves import read_curve
 
 STAGE = "C curve"
@@ -39,7 +38,7 @@ def curve(
         first_rtol: relative tolerance at the first step.
         last_rtol: relative tolerance at the last step.
         noise: repetitions of the reference that differ by rounding; the tolerance is then a multiple of their distance
-            (`migrate.parity.band`), and at least `first_rtol`.
+            (`migrate.report.band`), and at least `first_rtol`.
         steps: compare the first so many steps only; both files must have them.
         key: field to compare.
         names: of the two curves, for the plot; the directories they lie in, where those differ, by default.

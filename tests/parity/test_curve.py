@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mappings.errors import UserError
-from migrate.parity import band
+from migrate.report import band
 from migrate.parity.command import curve
 from migrate.parity.curve import tolerance
 from migrate.report import Report, Verdict
