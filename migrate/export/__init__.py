@@ -1,0 +1,1 @@
+"""`msmigrate export`: what a run trained, for Hugging Face or for MindSpore Transformers."""
