@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ NAME = "manifest.json"
 LATEST = "LATEST"  # in a run directory: the name of its newest checkpoint
 FORMAT = "msmigrate-sharded-1"
 CHUNK = 1 << 20
+DIGEST = "digest"
+"""Of the manifest itself where it holds the state of a run: one wrong digit there would be another position or step."""
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -68,6 +71,8 @@ class Manifest:
     def write(self, directory: Path) -> None:
         """Writes the manifest atomically: temporary name, fsync, rename, fsync of the directory."""
         body = {"format": FORMAT, **asdict(self)}
+        if self.training:
+            body[DIGEST] = _digest(body)
         target = directory / NAME
         temporary = target.with_suffix(f".tmp{os.getpid()}")
         with temporary.open("w", encoding="utf-8") as file:
@@ -95,8 +100,11 @@ class Manifest:
             )
             raise UserError(f"{directory}: no {NAME}, so this is no complete msmigrate checkpoint{hint}")
         body = read_json(path)
-        if body.pop("format", None) != FORMAT:
+        if body.get("format") != FORMAT:
             raise UserError(f"{path}: format is not {FORMAT!r}")
+        digest = body.pop(DIGEST, None)
+        if digest is not None and body.get("training") and digest != _digest(body):
+            raise UserError(f"{path}: damaged, its contents do not have the digest that stands in it")
         try:
             manifest = cls(
                 family=body["family"],
@@ -133,6 +141,11 @@ class Manifest:
             if file != self.weights[self.layout.weight_owner(rank)]:
                 return f"rank {rank}: weights file {file!r} is not that of its owner"
         return None
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    """SHA-256 of what the text says, however it is laid out."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def hash_file(path: Path) -> FileRecord:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ms_models.train.checkpoints import checkpoint, states
-from ms_models.train.checkpoints.run_directory import read_manifest, remove_leftovers
+from ms_models.train.checkpoints.run_directory import point_latest, read_manifest, remove_leftovers
 from ms_models.train.checkpoints.saver import Saved, Saver
 from ms_models.train.checkpoints.states import Stateful
 from ms_models.train.config import RunConfig
@@ -52,6 +52,10 @@ class Checkpoints:
         manifest = read_manifest(directory)
         checkpoint.load(directory, manifest, self.trainer, self.config.train.seed)
         states.restore(self.stateful, manifest.training, str(directory))
+        run = Path(self.config.output.directory)
+        if self.trainer.mesh.rank == 0 and directory.absolute().parent == run.absolute():
+            # Whoever chose an older one wants a restart to begin there, too.
+            point_latest(run, directory.name)
         return manifest.training
 
     def save(self, step: int, tokens: int) -> list[Saved]:
