@@ -27,17 +27,21 @@ class Share(Protocol):
 
 def prepared_step(subject: Subject, loader: TrainingLoader) -> list[Batch]:
     """The micro-batches of the next step; advances the loader."""
-    start = loader.position
     batches = loader.next_step()
-    positions = batch_positions(
-        start,
+    positions = positions_of_last(loader)
+    return [subject.prepare(batch, rows, TRAIN) for batch, rows in zip(batches, positions, strict=True)]
+
+
+def positions_of_last(loader: TrainingLoader) -> np.ndarray:
+    """`[accumulation, micro_batch_size]`: where the rows of this rank's last step are in the training stream."""
+    return batch_positions(
+        loader.position - loader.global_batch,
         1,
         micro_batch_size=loader.micro_batch_size,
         accumulation=loader.accumulation,
         dp=loader.dp,
         dp_rank=loader.dp_rank,
     )[0]
-    return [subject.prepare(batch, rows, TRAIN) for batch, rows in zip(batches, positions, strict=True)]
 
 
 def prepared_validation(subject: Subject, batches: Iterable[Batch], share: Share) -> Iterator[Batch]:

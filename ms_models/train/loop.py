@@ -10,7 +10,8 @@ from typing import Any
 from ms_models.compat.device import synchronize
 from ms_models.data.loader import TrainingLoader
 from ms_models.parallel.mesh import Mesh
-from ms_models.train.batches import prepared_step
+from ms_models.train.bad_steps import BadSteps
+from ms_models.train.batches import positions_of_last, prepared_step
 from ms_models.train.checkpoints import random_state
 from ms_models.train.checkpoints.checkpoints import Checkpoints
 from ms_models.train.checkpoints.saver import Saved
@@ -81,6 +82,7 @@ class Loop:
             training = self.checkpoints.restore(resume)
             self.step, self.tokens = training["step"], training["tokens"]
         self.saved_step = self.step
+        self.bad_steps = BadSteps(Path(config.output.directory), config.guard.keep_batches, self.trainer)
         self.validation = Validation(config, mesh, self.subject, self.trainer.evaluate)
         self.meter = Meter(config, mesh, step_flops(config, self.loader.data.seq_length), self.step)
 
@@ -117,7 +119,8 @@ class Loop:
         result = self.trainer.step(batches, lr)
         synchronize()
         elapsed = time.perf_counter() - start
-        if line := self.guard.judge(self.step, result, self._batch()):
+        evidence = self.bad_steps.take(self.step, result, batches, positions_of_last(self.loader))
+        if line := self.guard.judge(self.step, result, self._batch(), evidence):
             services.tell(line)
         self.tokens += result.tokens if result.is_updated else 0
         record = self.meter.complete(

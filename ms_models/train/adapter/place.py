@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from mappings.arrangement import Arrangement
 from mappings.families.family import HF
@@ -28,6 +29,8 @@ class AdaptedPlace:
     spelling: str = HF
     """Tensors are stored as they are in memory, which is all that this says here."""
     family_name: str = FAMILY
+    compute_dtype: Any = None
+    """Of what crosses between pipeline stages; None is fp32. Converted code computes in what it says itself."""
 
     @cached_property
     def held(self) -> dict[str, Held]:
