@@ -73,7 +73,9 @@ class RunConfig:
 
     @property
     def data_directory(self) -> Path:
-        """Where the prepared data is, or will be."""
+        """Where the prepared data is, or will be; of a blend, its first part."""
+        if self.data.blend:
+            return Path(self.data.blend[0].path)
         return Path(self.data.path) if self.data.path is not None else Path(self.output.directory) / "data"
 
     @property

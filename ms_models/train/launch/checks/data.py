@@ -10,6 +10,7 @@ from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.data.tokenization import FILE as TOKENIZER
 from ms_models.train.config import RunConfig
 from ms_models.train.launch.checks.model import Model
+from ms_models.train.launch.checks.stream import documents_are_kept_apart, sources_suffice
 from ms_models.train.task import longest_sequence
 
 Question = Callable[[RunConfig, Model, PreparedData], str]
@@ -122,6 +123,8 @@ QUESTIONS: dict[str, Question] = {
     "vocabulary": vocabulary_fits,
     "tokenizer": tokenizer_is_the_models,
     "amount of data": rows_suffice,
+    "documents in rows": documents_are_kept_apart,
+    "epochs of sources": sources_suffice,
     "validation data": validation_is_there,
 }
 
@@ -136,7 +139,8 @@ def check_data(config: RunConfig, model: Model, data: PreparedData) -> list[str]
         UserError: the first thing that does not fit.
     """
     answers = {name: question(config, model, data) for name, question in QUESTIONS.items()}
-    return [f"data: {answers['amount of data']}"]
+    lines = [f"data: {answers['amount of data']}"]
+    return lines + ([f"data: {answers['epochs of sources']}"] if config.data.blend else [])
 
 
 def epochs(config: RunConfig, data: PreparedData) -> float:
