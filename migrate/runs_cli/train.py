@@ -29,6 +29,9 @@ def train(
     nnodes: Annotated[int | None, typer.Option(min=1, help="Machines; start the same command on each.")] = None,
     node_rank: Annotated[int | None, typer.Option(min=0, help="Which of them this is, from 0.")] = None,
     master: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of machine 0.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="steps=A:B", help="Record these steps with the profiler of MindSpore.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and start nothing.")] = False,
     device_memory: Annotated[
         float | None, typer.Option(min=0.001, help="With --dry-run: GiB of a device, for the estimate of a rank.")
@@ -37,6 +40,7 @@ def train(
 ) -> None:
     """Train a model: starts its own processes, one or many."""
     settings = [*(overrides or []), *_settings(restarts=restarts, nodes=nnodes, node_rank=node_rank, master=master)]
+    settings += _profiled(profile)
     if dry_run:
         from migrate.runs_cli.dry_run import dry_run as judge
 
@@ -69,3 +73,12 @@ def train(
 def _settings(**options: int | str | None) -> list[str]:
     # JSON is YAML, and quotes keep a host with a colon from being read as something else.
     return [f"launch.{name}={json.dumps(value)}" for name, value in options.items() if value is not None]
+
+
+def _profiled(steps: str | None) -> list[str]:
+    if steps is None:
+        return []
+    first, _, last = steps.removeprefix("steps=").partition(":")
+    if not (steps.startswith("steps=") and first.isdecimal() and last.isdecimal()):
+        raise UserError(f"--profile {steps}: must be like steps=5:8, the first and the last step to record")
+    return [f"profile.steps=[{first}, {last}]"]

@@ -10,9 +10,11 @@ from typing import Any
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.checkpoints.run_directory import LOGS, METRICS, PROGRESS
 from ms_models.train.config import RunConfig
+from ms_models.train.services import profiler
 from ms_models.train.services.events import EVENTS, Events
 from ms_models.train.services.heartbeat import Heartbeat
 from ms_models.train.services.metrics_file import MetricsFile
+from ms_models.train.services.profiler import ProfilerService
 from ms_models.train.services.progress import Progress
 from ms_models.train.services.service import Service
 from ms_models.train.services.tensorboard import FOLDER, TensorBoard
@@ -80,6 +82,8 @@ def services_of(config: RunConfig, mesh: Mesh, resume_step: int) -> Iterator[Ser
         ]
         if config.metrics.tensorboard:
             chosen.append(TensorBoard(run / FOLDER, resume_step=resume_step))
+    if config.profile.steps is not None and mesh.rank in config.profile.ranks:
+        chosen.append(ProfilerService(run / profiler.FOLDER / f"rank_{mesh.rank:05d}", config.profile.steps))
     services = Services(chosen)
     try:
         yield services

@@ -1,0 +1,1 @@
+"""What `mindspore.profiler` recorded of a run, read and judged."""
