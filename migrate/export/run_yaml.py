@@ -191,9 +191,10 @@ class RunYaml:
         compute = DTYPES[self.run["precision"]["compute"]]
         tied = bool(self.raw.get("tie_word_embeddings", False))
         names = {parameter.name for parameter in self.family.parameters(self.raw)}
+        positions = self._positions(fields)
         return {
             **fields,
-            **self._positions(fields),
+            **positions,
             "seq_length": self.seq_length,
             "params_dtype": "float32",
             "compute_dtype": compute,
