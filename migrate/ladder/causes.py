@@ -4,47 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Literal
+
+import yaml
 
 Place = Literal["forward", "gradient", "update"]
 """Where it shows first: in the loss of the first step, in its gradient norm alone, or only in later steps."""
 
-CAUSES: dict[str, dict[Place, str]] = {
-    "dp": {
-        "forward": "replicas do not see disjoint parts of the global batch, or the loss is an average of each replica's "
-        "average instead of a sum over the tokens of all",
-        "gradient": "gradients are not summed over replicas, are summed twice, or are divided by the number of replicas "
-        "although the loss is divided by all tokens",
-        "update": "replicas' weights drift: states divided over dp (ZeRO) are stale or gathered from the wrong rows, or "
-        "random numbers differ between replicas",
-    },
-    "tp": {
-        "forward": "a result of a row-parallel layer, the embedding or the loss over the vocabulary is not summed over tp, "
-        "or is summed twice; or heads and rows were dealt out in another order than they were saved",
-        "gradient": "where the residual stream enters cut layers the gradient is not summed over tp; or what every rank "
-        "holds (norms, biases, routers; with sequence parallelism) misses its sum, or is counted on every rank in the norm",
-        "update": "copies of what every tp rank holds drift apart: one rank updates it with another gradient",
-    },
-    "pp": {
-        "forward": "micro-batches meet layers in the wrong order, or embedding, last norm or head are on the wrong stage",
-        "gradient": "the number of micro-batches enters the loss once too often or not at all, or a tied table's gradient "
-        "is not summed over both ends, or counted twice in the norm",
-        "update": "a tied table differs on both ends, or stages clip with a norm of their own",
-    },
-    "cp": {
-        "forward": "positions or masks of the parts of a sequence are wrong, or the labels at the seams",
-        "gradient": "the loss is divided by the tokens of a part instead of the whole, or gradients are not summed over cp",
-        "update": "copies on the context-parallel ranks drift apart",
-    },
-}  # fmt: skip
-HINTS = {
-    "dp": "compare one gradient with one process (tests/multi_process/test_grid.py does); check train.accumulation x dp",
-    "tp": "run with layout.tp only, and with parallel.sequence_parallel: false, to tell both apart",
-    "pp": "run the same stages with schedule gpipe, and with an untied head",
-    "cp": "run with the other parallel.context",
-}
 RELATIVE = 0.02
 """How near a ratio must be to a power of the number of ranks to be named."""
+
+
+@cache
+def causes() -> dict[str, dict[str, str]]:
+    """`causes.yaml`: axis, then place or `next`."""
+    table: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("causes.yaml").read_text("utf-8"))
+    return table
 
 
 @dataclass(frozen=True)
@@ -82,7 +59,7 @@ def likely(added: str, deviation: Deviation, first_step: int, factor: int) -> st
         factor: by how many times the ranks grew.
     """
     place = deviation.place(first_step)
-    sentences = [CAUSES[axis][place] for axis in added.split("+") if axis in CAUSES]
+    sentences = [causes()[axis][place] for axis in added.split("+") if axis]
     if place == "gradient" and (name := _ratio(deviation.found / deviation.expected, factor)):
         sentences.append(f"the norm is {name} what it should be")
     return "; ".join(sentences) or "nothing was added: the run does not repeat itself"
@@ -90,7 +67,7 @@ def likely(added: str, deviation: Deviation, first_step: int, factor: int) -> st
 
 def hint(added: str) -> str:
     """What to try next."""
-    return "; ".join(HINTS[axis] for axis in added.split("+") if axis in HINTS) or "run the rung once more"
+    return "; ".join(causes()[axis]["next"] for axis in added.split("+") if axis) or "run the rung once more"
 
 
 def _ratio(ratio: float, factor: int) -> str:

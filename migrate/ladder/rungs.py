@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from mappings.errors import UserError
@@ -84,11 +85,7 @@ def rungs_of(
 
 
 def _check(sizes: Sequence[int]) -> None:
-    steps = [b // a for a, b in zip(sizes, sizes[1:], strict=False)]
-    fits = all(
-        b == a * step and step > 1 and not step & (step - 1)
-        for a, b, step in zip(sizes, sizes[1:], steps, strict=False)
-    )
+    fits = all(b > a and b % a == 0 and not (b // a) & (b // a - 1) for a, b in pairwise(sizes))
     if not sizes or sizes[0] != 1 or not fits:
         raise UserError(
             f"ladder: rungs must begin with 1 and grow by powers of two (1,2,4,8), found {','.join(map(str, sizes))}"
