@@ -56,7 +56,7 @@ class BadSteps:
         self.count += 1
         rank, folder = self.trainer.mesh.rank, self.directory / f"step_{step:08d}"
         inputs = [tuple(Tensor(batch[n]) for n in ("input_ids", "attention_mask", "labels")) for batch in batches]
-        found = attribute(self.trainer, inputs, result.loss_scale)  # type: ignore[arg-type]
+        found = attribute(self.trainer, inputs, result.loss_scale)
         facts = {
             "step": step,
             "rank": rank,
