@@ -33,7 +33,7 @@ PLOTS = (
     Plot("eval_accuracy", "Validation accuracy", "share of tokens"),
     Plot("loss_spread", "Spread of the loss around its average", "nats"),
     Plot("grad_norm", "Gradient norm", "before clipping", log=True),
-    Plot("update_norm", "Size of the update", "norm", log=True),
+    Plot("update_ratio", "Size of the update", "norm, in that of the weights", log=True),
     Plot("lr", "Learning rate", ""),
     Plot("loss_scale", "Loss scale", "", log=True),
     Plot("tokens_per_s", "Throughput", "tokens/s"),
@@ -129,6 +129,10 @@ def happened(run: RunRecord) -> list[dict[str, Any]]:
 def _detail(event: dict[str, Any]) -> str:
     if event["event"] == "failure":
         return f"{event.get('kind')}: {event['message']}"
+    if event["event"] == "skip":
+        return str(event.get("outcome", ""))
+    if event["event"] == "skip":
+        return str(event.get("outcome", ""))
     if event["event"] == "target":
         return f"smoothed loss {event['target_loss']:g} after {event['tokens']:,} tokens"
     return ", ".join(f"{name} {version}" for name, version in event.get("versions", {}).items())

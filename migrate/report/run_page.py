@@ -79,6 +79,8 @@ def _plot(plot: Plot, runs: Mapping[str, RunRecord]) -> dict[str, Any] | None:
     curves = [one for name, run in runs.items() if (one := curve(run, name, plot.key)).x]
     if not curves or (plot.log and not any(y > 0 for one in curves for y in one.y)):
         return None
+    if plot.key == "loss_scale" and all(y == 1 for one in curves for y in one.y):
+        return None
     marks: list[tuple[float, str]] = []
     shown = curves
     if len(runs) == 1:

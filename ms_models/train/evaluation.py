@@ -99,6 +99,15 @@ def evaluate(
     return Evaluation(loss / tokens, tokens, _sum(round(sums[1]), mesh, "dp", "cp", "pp") if counts_hits else None)
 
 
+def combined(parts: Sequence[Evaluation]) -> Evaluation:
+    """Several evaluations as one, every token of the same weight."""
+    if len(parts) == 1:
+        return parts[0]
+    tokens = sum(part.tokens for part in parts)
+    hits = None if any(part.hits is None for part in parts) else sum(part.hits or 0 for part in parts)
+    return Evaluation(math.fsum(part.loss * part.tokens for part in parts) / tokens, tokens, hits)
+
+
 @contextmanager
 def without_dropout(model: Any) -> Iterator[None]:
     """`set_train(False)` for a while."""

@@ -79,6 +79,7 @@ CASES: dict[str, tuple[Callable[[Run], object], set[str]]] = {
     "T105": (all_losses(lambda loss, step: loss + 0.01 * max(0, step - 200)), set()),
     "T201": (steps("loss", None, 77, 78), set()),
     "T202": (steps("loss_scale", lambda one: 65536 / 2 ** (one["step"] // 20)), set()),
+    "T204": (steps("outcome", "spike", 120, 122), set()),
     "T203": (
         lambda run: run.events.append({"at": 1, "step": 300, "event": "failure", "kind": "RunError", "message": "nan"}),
         set(),

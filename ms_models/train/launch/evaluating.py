@@ -76,8 +76,8 @@ def evaluate_model(source: Path, request: Request, say: Callable[[str], None]) -
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="msmigrate-eval-")))
         config = _config(values, request, folder)
-        data = PreparedData.read(config.data_directory)
-        _check(config, data)
+        if config.data.is_given:
+            _check(config, PreparedData.read(config.data_directory))
         place = NodePlace.of(config.launch, config.layout)
         signals = stack.enter_context(Signals())
         local = Local(config, place, environment(None, place), WORKER, say, None, signals, _deadline(request))
@@ -103,7 +103,7 @@ def _origin(source: Path) -> tuple[Path | None, dict[str, Any]]:
     checkpoint = find_latest(source) if is_run else source
     values: dict[str, Any] = json.loads(json.dumps(read_manifest(checkpoint).training["config"]))
     kept: dict[str, Any] = {name: values[name] for name in ("model", "masking", "data", "parallel") if name in values}
-    if kept["data"]["path"] is None:
+    if kept["data"]["text"]:  # which the run has prepared
         kept["data"] = {"path": f"{values['output']['directory']}/data", "tokenizer": kept["data"]["tokenizer"]}
     return checkpoint, kept
 

@@ -30,8 +30,8 @@ class Events(Service):
     def after_step(self, record: Mapping[str, Any]) -> None:
         """Notes a step that was left out, and the one that reached the target."""
         self._step = record["step"]
-        if record["loss"] is None:
-            self._note("skip")
+        if record.get("outcome", "updated") != "updated":
+            self._note("skip", outcome=record["outcome"])
         if "target_loss" in record:
             self._note("target", target_loss=record["target_loss"], tokens=record["tokens"])
 

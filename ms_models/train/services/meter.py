@@ -41,7 +41,7 @@ class Meter:
         self._config, self._mesh, self._step_flops = config.metrics, mesh, step_flops
         self._run, self._last = Path(config.output.directory), config.train.steps
         past = _past(self._run / METRICS, resume_step) if mesh.rank == 0 else []
-        self._loss = Smoothed.over(config.metrics.smoothing, (record.get("loss") for record in past))
+        self._loss = Smoothed.over(config.metrics.smoothing, map(_counted, past))
         self._is_reached = any("target_loss" in record for record in past)
         self._times = PhaseTimes(synchronize if config.metrics.phases else _do_not_wait)
         if config.metrics.phases:
@@ -53,8 +53,8 @@ class Meter:
         """The record of a step with what follows from it. Every rank calls it."""
         elapsed = record["step_time_s"]
         result = dict(record)
-        if record["loss"] is not None:
-            self._loss.add(record["loss"])
+        if (loss := _counted(record)) is not None:
+            self._loss.add(loss)
         result |= {"loss_ema": self._loss.mean, "loss_spread": self._loss.spread} if self._loss.known else {}
         target = self._config.target_loss
         if target is not None and not self._is_reached and self._loss.known and self._loss.mean <= target:
@@ -94,6 +94,12 @@ class Meter:
         temporary = self._run / f"{RANKS}.tmp"
         temporary.write_text(json.dumps({"step": step, "steps": self._steps - 1, "ranks": figures}), encoding="utf-8")
         temporary.replace(self._run / RANKS)
+
+
+def _counted(record: Mapping[str, Any]) -> float | None:
+    """The loss of a step that was taken; None of other records."""
+    loss: float | None = record.get("loss")
+    return loss if record.get("outcome", "updated") == "updated" else None
 
 
 def _past(path: Path, resume_step: int) -> list[dict[str, Any]]:
