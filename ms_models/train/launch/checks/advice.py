@@ -11,7 +11,9 @@
 | R107 | gradients that are not clipped |
 | R108 | steps that are not compiled |
 | R109 | replicas that all keep the whole optimizer state |
-| R110 | a device that is shared by ranks, or threads that are |
+| R110 | threads that share cores |
+| R111 | an encoder whose rows do not begin and end with its special tokens |
+| R112 | a validation split outside 1-5 % of the data |
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ms_models.data.records import PreparedData
+from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.train.config import RunConfig
 from ms_models.train.launch.checks.data import epochs
 from ms_models.train.launch.checks.model import Model
+from ms_models.train.launch.checks.output import Sized
+from ms_models.train.task import MASKED, task_of
 
 Warning_ = tuple[str, str]
 """Code and text."""
@@ -32,13 +36,16 @@ EVALUATION_STEPS = 1000
 """Longest usual distance between evaluations, in steps; the usual range is 500 to 1000."""
 EPOCHS = 4
 """Repetitions up to which repeated text teaches nearly as much as new text (Muennighoff et al. 2023)."""
+VALIDATION_SHARE = (0.01, 0.05)
+MANY_TOKENS = 1_000_000
+"""Tokens below which a share says little."""
 LARGE = 1_000_000_000
 """Parameters from which whole optimizer states on every replica are a waste worth a word."""
 SHORT = 100
 """Steps below which a run is a trial, of which advice about long runs says nothing."""
 
 
-def warnings_of(config: RunConfig, model: Model | None, data: PreparedData | None) -> Iterator[Warning_]:
+def warnings_of(config: RunConfig, model: Sized | None, data: PreparedData | None) -> Iterator[Warning_]:
     """Everything worth a word about a configuration.
 
     Args:
@@ -48,15 +55,30 @@ def warnings_of(config: RunConfig, model: Model | None, data: PreparedData | Non
     """
     yield from _layout(config, model)
     yield from _schedule(config)
-    if data is not None and (passes := epochs(config, data)) > EPOCHS:
-        yield "R106", f"the run reads its data {passes:.1f} times; beyond {EPOCHS} times repetition teaches little"
+    if data is not None:
+        yield from _data(config, model, data)
     threads = config.train.threads
     cores, ranks = os.cpu_count() or 1, config.layout.world_size // config.launch.nodes
     if threads is not None and threads * ranks > cores:
         yield "R110", f"{ranks} ranks of {threads} threads share {cores} cores; lower train.threads"
 
 
-def _layout(config: RunConfig, model: Model | None) -> Iterator[Warning_]:
+def _data(config: RunConfig, model: Sized | None, data: PreparedData) -> Iterator[Warning_]:
+    if (passes := epochs(config, data)) > EPOCHS:
+        yield "R106", f"the run reads its data {passes:.1f} times; beyond {EPOCHS} times repetition teaches little"
+    if isinstance(model, Model) and task_of(model.family) == MASKED and data.packing != "pad":
+        yield (
+            "R111",
+            f"{config.data_directory} was packed with packing={data.packing}, without the tokenizer's special tokens; "
+            "encoders read [CLS] ... [SEP]: prepare with packing pad",
+        )
+    held_out, trained = data.splits[VALIDATION].tokens, data.splits[TRAIN].tokens
+    share = held_out / max(1, held_out + trained)
+    if config.train.eval_every and trained >= MANY_TOKENS and not VALIDATION_SHARE[0] <= share <= VALIDATION_SHARE[1]:
+        yield "R112", f"{100 * share:.2f} % of the tokens are held out for validation; 1-5 % are usual"
+
+
+def _layout(config: RunConfig, model: Sized | None) -> Iterator[Warning_]:
     layout = config.layout
     micro_batches, least = config.train.accumulation, MICRO_BATCHES_PER_STAGE * layout.pp
     if layout.pp > 1 and micro_batches < least:
