@@ -25,9 +25,12 @@ from ms_models.train.launch.processes import worker_log
 from ms_models.train.launch.restarting import Attempt, Restarts
 from ms_models.train.launch.signals import Interrupted
 from ms_models.train.launch.spoke import TOKEN
+from ms_models.train.run_events import note
 
 FAILED, COULD_NOT_RUN = 1, 2
 PAUSE_POLL_S = 0.2
+SPEECHLESS = ("died", "lost", "stalled", "launcher", "timeout")
+"""Causes of failures that the first rank may not write down itself."""
 
 
 @contextmanager
@@ -102,6 +105,8 @@ class _Run:
             if failure.cause == "user":
                 raise UserError(f"{failure.who}: {failure.message}")
             self._tell(failure)
+            if failure.cause in SPEECHLESS:
+                note(self._directory, "failure", step, kind=failure.cause, rank=failure.rank, message=failure.message)
             refusal = self._restarts.refusal(failure, attempt, step)
             if refusal is None:
                 attempt = self._prepare_next(attempt, failure, step)

@@ -11,7 +11,7 @@ from ms_models.parallel.mesh import Mesh
 from ms_models.train.checkpoints.run_directory import LOGS, METRICS, PROGRESS
 from ms_models.train.config import RunConfig
 from ms_models.train.services import profiler
-from ms_models.train.services.events import EVENTS, Events
+from ms_models.train.services.events import Events
 from ms_models.train.services.heartbeat import Heartbeat
 from ms_models.train.services.metrics_file import MetricsFile
 from ms_models.train.services.profiler import ProfilerService
@@ -78,7 +78,7 @@ def services_of(config: RunConfig, mesh: Mesh, resume_step: int) -> Iterator[Ser
         chosen += [
             MetricsFile(run / METRICS, resume_step=resume_step),
             Progress(run / LOGS / PROGRESS, config),
-            Events(run / EVENTS, resume_step),
+            Events(run, resume_step),
         ]
         if config.metrics.tensorboard:
             chosen.append(TensorBoard(run / FOLDER, resume_step=resume_step))
