@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
 from mappings.families import family_for_config
+from mappings.formats.manifest import hash_file
 from ms_models.data.packing import IGNORED
 from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.data.shards import ShardWriter
@@ -45,13 +47,18 @@ def write_encoder(directory: Path, kind: str = "bert", **fields: Any) -> Path:
         is_norm_weight = parameter.layer_class == "norm" and parameter.name.endswith("weight")
         weights[parameter.name] = (rng.standard_normal(parameter.shape) * 0.1 + is_norm_weight).astype(np.float32)
     save_file(weights, directory / "model.safetensors", {"format": "pt"})
+    write_tokenizer(directory)
+    return directory
+
+
+def write_tokenizer(directory: Path) -> None:
+    """The tokenizer of every encoder here: special tokens, then the words w0, w1 ..."""
     tokens = [*SPECIAL, *(f"w{number}" for number in range(VOCABULARY - len(SPECIAL)))]
     made = Tokenizer(WordPiece({token: number for number, token in enumerate(tokens)}, unk_token="[UNK]"))
     made.add_special_tokens(list(SPECIAL))
     made.save(str(directory / "tokenizer.json"))
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
     (directory / "tokenizer_config.json").write_text(json.dumps(names))
-    return directory
 
 
 def write_rows(directory: Path, train: int = 29, validation: int = 5) -> Path:
@@ -64,8 +71,11 @@ def write_rows(directory: Path, train: int = 29, validation: int = 5) -> Path:
             lengths = rng.integers(3, LENGTH - 1, count)
             writer.extend([make_row(rng.integers(len(SPECIAL), VOCABULARY, length)) for length in lengths])
         splits[name] = writer.split()
-    tokenizer = {"sha256": "none", "largest_id": VOCABULARY - 1, "vocabulary": VOCABULARY}
-    PreparedData(LENGTH, splits, tokenizer, documents={}, request={}).write(directory)
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokenizer(Path(folder))
+        digest = hash_file(Path(folder) / "tokenizer.json").sha256
+    tokenizer = {"sha256": digest, "largest_id": VOCABULARY - 1, "vocabulary": VOCABULARY}
+    PreparedData(LENGTH, splits, tokenizer, documents={}, request={}, packing="pad").write(directory)
     return directory
 
 

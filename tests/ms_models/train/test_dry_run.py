@@ -190,7 +190,9 @@ def test_advice_about_data_and_large_models(run: Run, tmp_path: Path, made: Path
     assert advice(run.config, *LONG, "layout.dp=2") == {"R109"}
     assert advice(run.config, *LONG, "layout.dp=2", "layout.zero=1") == set()
     encoder = write_run(tmp_path / "encoder.yaml", made / "bert", made / "rows", tmp_path / "out2")
-    assert "R111" in advice(encoder, data=PreparedData.read(made / "rows"))
+    rows = PreparedData.read(made / "rows")
+    assert advice(encoder, "train.jit=true", data=rows) == set()
+    assert advice(encoder, "train.jit=true", data=replace(rows, packing="concatenate")) == {"R111"}
 
 
 def command(run: Run, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
