@@ -23,6 +23,9 @@ from ms_models.data.records import Split
 from ms_models.data.rows import BYTES_PER_TOKEN, FIELDS, stacked
 
 WRITE_ROWS = 512
+LEAST_PAGE, MOST_PAGE, MOST_HEADER = 1 << 16, 1 << 25, 1 << 20
+"""MindRecord writes whole pages, of 32 MiB by default, behind a header of 16 MiB: much for a small shard."""
+ROW_OVERHEAD = 64
 Records = dict[str, FileRecord]
 """The files of one shard."""
 
@@ -52,6 +55,9 @@ def write_shard(raw: Path, seq_length: int) -> Records:
     try:
         rows = np.fromfile(raw, np.int32).reshape(-1, len(FIELDS), seq_length)
         writer = FileWriter(str(path), shard_num=1)
+        page = _page_bytes(raw.stat().st_size, len(rows))
+        writer.set_header_size(min(page, MOST_HEADER))
+        writer.set_page_size(page)
         writer.add_schema({name: {"type": "int32", "shape": [seq_length]} for name in FIELDS}, "packed sequences")
         for start in range(0, len(rows), WRITE_ROWS):
             writer.write_raw_data([dict(zip(FIELDS, row, strict=True)) for row in rows[start : start + WRITE_ROWS]])
@@ -210,6 +216,15 @@ def _at_once(function: Callable[[Path, int], Records], path: Path, length: int, 
     future.set_result(function(path, length))
     path.unlink()
     return future
+
+
+def _page_bytes(size: int, rows: int) -> int:
+    """The least power of two that holds all rows, within bounds; a longer row than the bound has a page to itself."""
+    row = size // rows + ROW_OVERHEAD
+    page = LEAST_PAGE
+    while page < row or (page < MOST_PAGE and page < row * rows):
+        page *= 2
+    return page
 
 
 def _reason(error: Exception, directory: Path) -> str:

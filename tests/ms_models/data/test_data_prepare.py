@@ -12,9 +12,9 @@ from mindspore.mindrecord import FileReader
 
 from mappings.errors import UserError
 from ms_models.data import documents
+from ms_models.data import prepare as preparing
 from ms_models.data.documents import find_spans
 from ms_models.data.packing import IGNORED, Concatenation
-from ms_models.data import prepare as preparing
 from ms_models.data.reading import ReadingOptions, Task, read_documents
 from ms_models.data.recipe import Recipe
 from ms_models.data.records import PreparedData
