@@ -12,6 +12,7 @@ import numpy as np
 from mindspore import ParameterTuple, Tensor, ops
 
 from mappings.errors import UserError
+from ms_models.compat.device import synchronize
 from ms_models.data.loader import Batch
 from ms_models.train.adapter.model import AdaptedModel
 
@@ -56,7 +57,7 @@ def _loss(model: AdaptedModel, input_ids: Tensor, labels: Tensor, mask: Tensor) 
     name = f"forward of {config.class_name}"
     try:
         output = forward.call(input_ids, labels, mask)
-        ms.runtime.synchronize()
+        synchronize()
     except UserError:
         raise
     except Exception as error:

@@ -13,11 +13,16 @@ from ms_models.train.config import RunConfig, config_lines, git_state, versions
 from ms_models.train.launch import resuming
 from ms_models.train.launch.checks.advice import warnings_of
 from ms_models.train.launch.checks.check import Check, Checks
-from ms_models.train.launch.checks.data import QUESTIONS, check_length
 from ms_models.train.launch.checks.devices import check_devices, check_versions
-from ms_models.train.launch.checks.model import Model, check_layout, check_model_task, read_model
+from ms_models.train.launch.checks.model import Model
 from ms_models.train.launch.checks.output import check_directory, check_disk
-from ms_models.train.launch.checks.weights import check_weights
+from ms_models.train.launch.checks.questions import (
+    Source,
+    check_row_length,
+    data_questions,
+    model_questions,
+    read_source,
+)
 from ms_models.train.launch.place import NodePlace
 from ms_models.train.launch.processes import environment
 from ms_models.train.launch.run_data import data_of_run
@@ -96,7 +101,7 @@ def judge(config: RunConfig) -> Verdict:
         for line in place.warnings(config.layout):
             checks.warn("machines", "R102", line.removeprefix("warning: "))
     checks.ask("output directory", lambda: check_directory(config))
-    model = checks.get("model", lambda: read_model(config))
+    model = checks.get("model", lambda: read_source(config))
     data = None
     if model is None:
         checks.skip(["task", "layout", "weights", "disk", "data"], "the model could not be read")
@@ -106,23 +111,25 @@ def judge(config: RunConfig) -> Verdict:
     for code, text in warnings_of(config, model, data):
         checks.warn("advice", code, text)
     length = config.data.seq_length if data is None else data.seq_length
-    return Verdict(tuple(checks.found), config, model, length)
+    return Verdict(tuple(checks.found), config, model if isinstance(model, Model) else None, length)
 
 
-def _ask_about_model(checks: Checks, config: RunConfig, model: Model) -> None:
-    checks.passed("model", f"{model.family.name}, {model.parameters:,} parameters")
-    checks.ask("task", lambda: check_model_task(config, model))
-    checks.ask("layout", lambda: check_layout(config, model))
-    checks.ask("weights", lambda: check_weights(config, model))
+def _ask_about_model(checks: Checks, config: RunConfig, model: Source) -> None:
+    checks.passed("model", f"{model.name}, {model.parameters:,} parameters" if model.parameters else model.name)
+    for name, question in model_questions(config, model).items():
+        checks.ask(name, question)
     checks.ask("disk", lambda: check_disk(config, model))
 
 
-def _ask_about_data(checks: Checks, config: RunConfig, model: Model) -> PreparedData | None:
+def _ask_about_data(checks: Checks, config: RunConfig, model: Source) -> PreparedData | None:
+    if not config.data.is_given:  # converted code yields its own
+        if config.checkpoint.is_resumed:
+            _ask_about_checkpoint(checks, config, None)
+        return None
     told: list[str] = []
 
     def fits(seq_length: int) -> None:
-        check_length(seq_length, model)
-        config.parallel.check(model.family, model.config, config.layout, seq_length)
+        check_row_length(config, model, seq_length)
 
     failed = len(checks.found)
     data = checks.get("data", lambda: data_of_run(config, model.directory, fits, True, told.append))
@@ -132,14 +139,14 @@ def _ask_about_data(checks: Checks, config: RunConfig, model: Model) -> Prepared
         if config.checkpoint.is_resumed:
             checks.skip(["checkpoint"], "there is no data to go on in")
         return None
-    for name, question in QUESTIONS.items():
-        checks.ask(name, lambda question=question: question(config, model, data))  # type: ignore[misc]
+    for name, question in data_questions(config, model, data).items():
+        checks.ask(name, question)
     if config.checkpoint.is_resumed:
         _ask_about_checkpoint(checks, config, data)
     return data
 
 
-def _ask_about_checkpoint(checks: Checks, config: RunConfig, data: PreparedData) -> None:
+def _ask_about_checkpoint(checks: Checks, config: RunConfig, data: PreparedData | None) -> None:
     found = checks.get("checkpoint", lambda: resuming.check_resume(config, data))
     if found is not None:
         directory, changes = found

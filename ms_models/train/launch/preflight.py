@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from ms_models.train.config import RunConfig
 from ms_models.train.launch.checks.data import check_data, check_length
-from ms_models.train.launch.checks.model import Model, check_layout, check_model_task, read_model
+from ms_models.train.launch.checks.model import Model
 from ms_models.train.launch.checks.output import check_output
-from ms_models.train.launch.checks.weights import check_weights
+from ms_models.train.launch.checks.questions import Source, model_questions, read_source
 
 __all__ = ["Model", "check_data", "check_length", "check_model", "check_output"]
 
 
-def check_model(config: RunConfig) -> Model:
-    """The model directory exists, fits task and layout, and holds every tensor.
+def check_model(config: RunConfig) -> Source:
+    """The model is there, fits task and layout, and holds every tensor.
 
     Raises:
         UserError: says what does not fit.
     """
-    model = read_model(config)
-    check_model_task(config, model)
-    check_layout(config, model)
-    check_weights(config, model)
+    model = read_source(config)
+    for question in model_questions(config, model).values():
+        question()
     return model

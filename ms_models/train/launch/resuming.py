@@ -36,7 +36,7 @@ def requested(config: RunConfig, *, resume: bool, resume_from: str | None, resha
     return replace(config, checkpoint=section)
 
 
-def check_resume(config: RunConfig, data: PreparedData) -> tuple[Path, list[str]]:
+def check_resume(config: RunConfig, data: PreparedData | None) -> tuple[Path, list[str]]:
     """The checkpoint to go on from, whole and of this run.
 
     Returns:
@@ -53,7 +53,8 @@ def check_resume(config: RunConfig, data: PreparedData) -> tuple[Path, list[str]
         raise UserError(f"{error}; {way_back(directory)}") from error
     lines = _layout_lines(directory, manifest.layout, config)
     verify(directory, manifest)
-    TrainingLoader.check_state(manifest.training["data"], data, config.train.seed)
+    if data is not None:  # batches of converted code are compared by the ranks, which can call it
+        TrainingLoader.check_state(manifest.training["data"], data, config.train.seed)
     step = manifest.training["step"]
     if step >= config.train.steps:
         raise UserError(f"{directory}: the run is complete, train.steps is {config.train.steps}; raise it to go on")

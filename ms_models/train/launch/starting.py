@@ -12,6 +12,7 @@ from ms_models.train.config import RunConfig, config_lines, load
 from ms_models.train.launch import preflight, resuming
 from ms_models.train.launch.attempt import Local
 from ms_models.train.launch.checks.advice import warnings_of
+from ms_models.train.launch.checks.questions import Source, check_row_length, data_questions
 from ms_models.train.launch.conducting import conduct, meeting
 from ms_models.train.launch.dry_run import judge
 from ms_models.train.launch.joining import follow
@@ -86,7 +87,8 @@ def _launch(
     model = preflight.check_model(config)
     if place.node == 0:
         preflight.check_output(config, model)
-    say(f"model: {model.family.name}, {model.parameters:,} parameters; layout: {config.layout}")
+    size = f", {model.parameters:,} parameters" if model.parameters else ""
+    say(f"model: {model.name}{size}; layout: {config.layout}")
     say(f"global batch: {config.train.micro_batch_size} x {config.train.accumulation} x dp {config.layout.dp} "
         f"= {config.global_batch} sequences")  # fmt: skip
     for line in (*place.warnings(config.layout), *config_lines(config)):
@@ -105,11 +107,12 @@ def _launch(
         return SIGNAL_EXIT + interruption.number
 
 
-def _prepare(config: RunConfig, model: preflight.Model, say: Callable[[str], None]) -> Path | None:
+def _prepare(config: RunConfig, model: Source, say: Callable[[str], None]) -> Path | None:
     """Makes and checks what ranks read; gives the checkpoint to go on from."""
     data = _data(config, model, say)
-    for line in preflight.check_data(config, model, data):
-        say(line)
+    if data is not None:
+        answers = {name: question() for name, question in data_questions(config, model, data).items()}
+        say(f"data: {answers['amount of data']}")
     for code, text in warnings_of(config, model, data):
         say(f"warning {code}: {text}")
     if not config.checkpoint.is_resumed:
@@ -120,12 +123,13 @@ def _prepare(config: RunConfig, model: preflight.Model, say: Callable[[str], Non
     return start
 
 
-def _data(config: RunConfig, model: preflight.Model, say: Callable[[str], None]) -> PreparedData:
-    """The data; made here if the configuration names text."""
+def _data(config: RunConfig, model: Source, say: Callable[[str], None]) -> PreparedData | None:
+    """The data; made here if the configuration names text. None where converted code yields its own batches."""
+    if not config.data.is_given:
+        return None
 
     def check_length(seq_length: int) -> None:
-        preflight.check_length(seq_length, model)
-        config.parallel.check(model.family, model.config, config.layout, seq_length)
+        check_row_length(config, model, seq_length)
 
     data = data_of_run(config, model.directory, check_length, False, say)
     assert data is not None, "only a dry run prepares nothing"

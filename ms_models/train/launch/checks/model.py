@@ -27,6 +27,11 @@ class Model:
     family: Family
 
     @property
+    def name(self) -> str:
+        """For people."""
+        return self.family.name
+
+    @property
     def parameters(self) -> int:
         """Number of parameters."""
         return sum(math.prod(parameter.shape) for parameter in self.family.parameters(self.config))

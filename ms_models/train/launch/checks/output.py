@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Protocol
 
 from mappings.errors import UserError
 from ms_models.train.checkpoints.run_directory import complete_checkpoints
 from ms_models.train.config import RunConfig
-from ms_models.train.launch.checks.model import Model
 
 BYTES_PER_PARAMETER = 12
 """Of a checkpoint: fp32 weight and two moments."""
+
+
+class Sized(Protocol):
+    """A model as far as its checkpoints take room."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
 
 
 def check_directory(config: RunConfig) -> str:
@@ -32,7 +40,7 @@ def check_directory(config: RunConfig) -> str:
     return str(run)
 
 
-def check_disk(config: RunConfig, model: Model) -> str:
+def check_disk(config: RunConfig, model: Sized) -> str:
     """There is room for the checkpoints that will be there at the same time, the one being written included.
 
     Raises:
@@ -50,7 +58,7 @@ def check_disk(config: RunConfig, model: Model) -> str:
     return f"{count} checkpoints need {need / 1e9:.2f} GB, {free / 1e9:.2f} GB are free"
 
 
-def check_output(config: RunConfig, model: Model) -> None:
+def check_output(config: RunConfig, model: Sized) -> None:
     """Both of the above.
 
     Raises:
