@@ -15,6 +15,7 @@ from migrate.run_record import RunRecord
 
 EVENTS = 200
 """Most events that are listed; of more, the last ones."""
+SOURCE = "eval_loss/"
 SAMPLED = 5
 """Evaluations whose samples are shown: the last ones."""
 
@@ -44,7 +45,7 @@ def write_run_page(runs: Mapping[str, RunRecord], out: Path, *, title: str) -> P
             names=list(runs),
             totals=_side_by_side([totals(run) for run in runs.values()]),
             troubles=[(name, _trouble(report)) for name, report in troubles.items()],
-            plots=[plot for one in PLOTS if (plot := _plot(one, runs)) is not None],
+            plots=[plot for one in PLOTS if (plot := _plot(one, runs)) is not None] + _sources(runs),
             events=[(name, happened(run)[-EVENTS:], len(happened(run))) for name, run in runs.items()],
             evaluations=[(name, _evaluations(run)) for name, run in runs.items() if run.evaluations],
             ranks=[(name, _ranks(run)) for name, run in runs.items() if len(run.ranks) > 1],
@@ -104,6 +105,26 @@ def _plot(plot: Plot, runs: Mapping[str, RunRecord]) -> dict[str, Any] | None:
         "equal": bool(apart) and not any(y for one in apart for y in one.y),
         "reference": curves[0].name,
     }
+
+
+def _sources(runs: Mapping[str, RunRecord]) -> list[dict[str, Any]]:
+    """Validation loss of each source of a blend."""
+    shown = []
+    for name, run in runs.items():
+        keys = dict.fromkeys(key for one in run.evaluations for key in one if key.startswith(SOURCE))
+        for key in keys:
+            source = key.removeprefix(SOURCE)
+            shown.append(curve(run, source if len(runs) == 1 else f"{name}: {source}", key))
+    if not shown:
+        return []
+    return [
+        {
+            "title": "Validation loss by source",
+            "chart": line_chart(shown, x_label="step", y_label="validation loss, nats per token"),
+            "legend": [(swatch(index), one.name) for index, one in enumerate(shown)],
+            "marked": False, "apart": None, "equal": False, "reference": "",
+        }
+    ]  # fmt: skip
 
 
 def _whole(key: str, runs: Mapping[str, RunRecord]) -> list[Curve]:

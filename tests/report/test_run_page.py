@@ -24,6 +24,8 @@ def test_one_run_is_shown_whole(tmp_path: Path) -> None:
     run.change("loss", None, 77, 78)
     run.restarts.append(restart(1, 120))
     run.events.insert(1, {"at": 40.0, "step": 77, "event": "skip"})
+    for one in run.evaluations:
+        one |= {"eval_loss/books": one["eval_loss"] + 1, "eval_loss/code": one["eval_loss"] - 1}
     run.evaluations[-1]["samples"] = [{"prompt": "def", "text": EVIL}]
     page = report([run.write(tmp_path / "mine")], tmp_path / "page.html")
     source, text = page.read_text(encoding="utf-8"), text_of(page)
@@ -32,7 +34,7 @@ def test_one_run_is_shown_whole(tmp_path: Path) -> None:
         "300 of 300", "2,457,600", "16,0", "T201", "2 of 300 steps were left out: steps 77 and 78", "T801", "Remedy",
         "Validation loss", "Gradient norm", "Learning rate", "Utilisation", "Memory of the fullest rank",
         "rank 1: signal 9; goes on from the beginning", "version of mindspore", "2.10.0", "schedule.warmup_steps",
-        "Samples after step 300", "Forward and backward, s", "Not looked for: 1",
+        "Samples after step 300", "Validation loss by source", "books", "code", "Forward and backward, s", "Not looked for: 1",
     ):  # fmt: skip
         assert part in text, part
     # Marks stand where the step was left out and where the run was restarted.
