@@ -75,7 +75,7 @@ def run_attempt(
     """
     logs, place, config = local.logs, local.place, local.config
     sources = {worker_log(logs, rank): f"rank {rank}" for rank in place.ranks}
-    sources.setdefault(main_log(logs, place), "msrun")
+    sources.setdefault(main_log(logs, place), "msrun" if place.nodes == 1 else f"msrun {place.node}")
     if place.node == 0:
         sources[logs / "scheduler.log"] = "scheduler"
     for path in sources:
