@@ -34,7 +34,8 @@ def test_one_run_is_shown_whole(tmp_path: Path) -> None:
         "300 of 300", "2,457,600", "16,0", "T201", "2 of 300 steps were left out: steps 77 and 78", "T801", "Remedy",
         "Validation loss", "Gradient norm", "Learning rate", "Utilisation", "Memory of the fullest rank",
         "rank 1: signal 9; goes on from the beginning", "version of mindspore", "2.10.0", "schedule.warmup_steps",
-        "Samples after step 300", "Validation loss by source", "books", "code", "Forward and backward, s", "Not looked for: 1",
+        "Samples after step 300", "Validation loss by source", "books", "code", "Forward and backward, s",
+        "Not looked for: 1",
     ):  # fmt: skip
         assert part in text, part
     # Marks stand where the step was left out and where the run was restarted.
@@ -48,7 +49,7 @@ def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     second.change("loss", lambda one: one["loss"] * 1.01)
     paths = [run.write(tmp_path / name) for name, run in (("a", first), ("b", second))]
     page = report([f"one={paths[0]}", f"two={paths[1]}"], tmp_path / "page.html")
-    source, text = page.read_text(encoding="utf-8"), text_of(page)
+    text = text_of(page)
     differing = text[text.index("What differs") : text.index("All settings")]
     assert "optimizer.lr 0.001 0.0005" in differing and "clip_norm" not in differing
     assert "Relative difference to one" in text
