@@ -31,6 +31,7 @@ class Terminal:
         self._steps, self._eta = steps, Eta(steps)
         self._evaluation = ""
         self._live: Live | None = None
+        self._last: Text | None = None
 
     def __enter__(self) -> Terminal:
         if self._console.is_terminal:
@@ -43,6 +44,8 @@ class Terminal:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+            if self._last is not None:
+                self._console.print(self._last)  # how far the run came stays to be seen
 
     def say(self, line: str) -> None:
         """A line that stays; of a single step only where nothing is live."""
@@ -57,9 +60,10 @@ class Terminal:
         if self._live is None:
             return
         if "eval_loss" in record:
-            self._evaluation = f"  validation {record['eval_loss']:.4f} (step {record['step']})"
+            self._evaluation = f"  val {record['eval_loss']:.4f}"
         if "loss" in record:
-            self._live.update(Text(self._line(record), no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._last = Text(self._line(record), no_wrap=True, overflow="ellipsis")
+            self._live.update(self._last, refresh=True)
 
     def _line(self, record: Mapping[str, Any]) -> str:
         step, loss = record["step"], record["loss"]
