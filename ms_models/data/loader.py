@@ -79,7 +79,15 @@ class TrainingLoader:
         """
         start = time.perf_counter()
         if self._steps is None:
-            steps = self._from(self.position)
+            steps = _steps(
+                self._order,
+                self._reader,
+                self.position,
+                micro_batch_size=self.micro_batch_size,
+                accumulation=self.accumulation,
+                dp=self.dp,
+                dp_rank=self.dp_rank,
+            )
             self._steps = Prefetcher(steps, self.prefetch) if self.prefetch else steps
         batches = next(self._steps)
         self.position += self.global_batch
@@ -122,22 +130,28 @@ class TrainingLoader:
         if (before := state.get("weights", [])) != (now := _weights(data)):
             raise UserError(f"resume: the weights of data.blend were {before}, now they are {now}; restore those")
 
-    def _from(self, position: int) -> Generator[list[Batch], None, None]:
-        steps = max(1, CHUNK_ROWS // (self.micro_batch_size * self.accumulation))
-        while True:
-            positions = batch_positions(
-                position,
-                steps,
-                micro_batch_size=self.micro_batch_size,
-                accumulation=self.accumulation,
-                dp=self.dp,
-                dp_rank=self.dp_rank,
-            )
-            sources, rows = self._order[positions.ravel()]
-            batches = self._reader.batches(sources, rows, self.micro_batch_size)
-            for _ in range(steps):
-                yield [next(batches) for _ in range(self.accumulation)]
-            position += steps * self.global_batch
+
+def _steps(
+    order: BlendedOrder,
+    reader: RowReader,
+    position: int,
+    *,
+    micro_batch_size: int,
+    accumulation: int,
+    dp: int,
+    dp_rank: int,
+) -> Generator[list[Batch], None, None]:
+    """The steps from a position on. It knows no loader: a thread that runs it must not keep its loader alive."""
+    steps = max(1, CHUNK_ROWS // (micro_batch_size * accumulation))
+    while True:
+        positions = batch_positions(
+            position, steps, micro_batch_size=micro_batch_size, accumulation=accumulation, dp=dp, dp_rank=dp_rank
+        )
+        sources, rows = order[positions.ravel()]
+        batches = reader.batches(sources, rows, micro_batch_size)
+        for _ in range(steps):
+            yield [next(batches) for _ in range(accumulation)]
+        position += steps * micro_batch_size * accumulation * dp
 
 
 def validation_batches(

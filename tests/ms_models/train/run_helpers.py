@@ -71,13 +71,13 @@ def make_rows(count: int, seed: int) -> list[dict[str, np.ndarray]]:
     return rows
 
 
-def write_data(directory: Path, train: int = 37, validation: int = 5, rows_per_shard: int = 15) -> Path:
+def write_data(directory: Path, train: int = 37, validation: int = 5, rows_per_shard: int = 15, seed: int = 0) -> Path:
     """Prepared data made of `make_rows`, in several shards."""
     directory.mkdir(parents=True)
     splits = {}
-    for seed, (name, count) in enumerate({TRAIN: train, VALIDATION: validation}.items()):
+    for number, (name, count) in enumerate({TRAIN: train, VALIDATION: validation}.items()):
         with ShardWriter(directory, name, SEQ_LENGTH, rows_per_shard * SEQ_LENGTH * 12) as writer:
-            writer.extend(make_rows(count, seed))
+            writer.extend(make_rows(count, seed + number))
         splits[name] = writer.split()
     tokenizer = {"sha256": "none", "largest_id": LLAMA["vocab_size"] - 1, "vocabulary": LLAMA["vocab_size"]}
     PreparedData(SEQ_LENGTH, splits, tokenizer, documents={}, request={}).write(directory)
