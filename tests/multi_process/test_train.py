@@ -61,8 +61,13 @@ class Place:
         return write_config(self.root / f"{name}.yaml", self.model, self.data, self.root / name, **chosen)
 
     def curve(self, name: str) -> list[dict[str, Any]]:
+        """Steps and evaluations; checkpoints come when they are complete, which no two runs share."""
         records = read_metrics(self.root / name / "metrics.jsonl")
-        return [{key: value for key, value in record.items() if key not in MEASURED} for record in records]
+        return [
+            {key: value for key, value in record.items() if key not in MEASURED}
+            for record in records
+            if "checkpoint_s" not in record
+        ]
 
     def run(self, layout: str, name: str) -> list[dict[str, Any]]:
         assert launching.launch(self.config(layout, name), echo=lambda line: None) == 0

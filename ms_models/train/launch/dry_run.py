@@ -104,7 +104,7 @@ def judge(config: RunConfig) -> Verdict:
     model = checks.get("model", lambda: read_source(config))
     data = None
     if model is None:
-        checks.skip(["task", "layout", "weights", "disk", "data"], "the model could not be read")
+        checks.skip(["task", "layout", "weights", "metrics", "disk", "data"], "the model could not be read")
     else:
         _ask_about_model(checks, config, model)
         data = _ask_about_data(checks, config, model)

@@ -70,7 +70,8 @@ def test_a_run_that_can_start_passes_and_nothing_is_written(run: Run) -> None:
     verdict = run.judge()
     assert (verdict.verdict, verdict.exit_code) == ("pass", 0)
     assert {check.name for check in verdict.checks} >= {
-        "versions", "interpreter", "devices", "output directory", "model", "task", "layout", "weights", "disk",
+        "versions", "interpreter", "devices", "output directory", "model", "task", "layout", "axes", "pipeline", "optimizer sharding", "weights", "metrics",
+        "disk",
         "sequence length", "shared sequences", "vocabulary", "tokenizer", "amount of data", "validation data",
     }  # fmt: skip
     assert not any(check.verdict in ("fail", "warning") for check in verdict.checks)
@@ -82,9 +83,10 @@ def test_every_problem_is_listed_at_once(run: Run, monkeypatch: pytest.MonkeyPat
     (run.model / "tokenizer.json").write_text("{}")
     run.output.mkdir()
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("usage", (), {"free": 1000})())
-    found = run.failures("layout.tp=4", "train.micro_batch_size=20", "data.seq_length=16")
+    found = run.failures("layout.tp=4", "layout.zero=3", "layout.pp=2", "train.accumulation=1",
+                         "train.micro_batch_size=40", "data.seq_length=16")  # fmt: skip
     assert set(found) == {
-        "layout", "weights", "disk", "sequence length", "tokenizer", "amount of data",
+        "layout", "pipeline", "optimizer sharding", "weights", "disk", "sequence length", "tokenizer", "amount of data",
     }  # fmt: skip
     assert "tp=4 does not divide" in found["layout"]
     assert found["weights"].endswith("missing: model.norm.weight")

@@ -9,7 +9,8 @@ from ms_models.train.config import RunConfig
 from ms_models.train.launch.checks import adapter
 from ms_models.train.launch.checks.adapter import AdaptedSource
 from ms_models.train.launch.checks.data import QUESTIONS, check_length
-from ms_models.train.launch.checks.model import Model, check_layout, check_model_task, read_model
+from ms_models.train.launch.checks.metrics import check_metrics
+from ms_models.train.launch.checks.model import LAYOUT_QUESTIONS, Model, check_model_task, read_model
 from ms_models.train.launch.checks.weights import check_weights
 
 OF_ANY_MODEL = ("amount of data", "documents in rows", "epochs of sources", "validation data")
@@ -29,12 +30,14 @@ def read_source(config: RunConfig) -> Source:
 
 def model_questions(config: RunConfig, source: Source) -> dict[str, Callable[[], str]]:
     """About the model; each raises a UserError where the answer is no."""
+    metrics = {"metrics": lambda: check_metrics(config)}
     if isinstance(source, AdaptedSource):
-        return adapter.questions(config, source)
+        return adapter.questions(config, source) | metrics
     return {
         "task": lambda: check_model_task(config, source),
-        "layout": lambda: check_layout(config, source),
+        **{name: lambda ask=ask: ask(config, source) for name, ask in LAYOUT_QUESTIONS.items()},  # type: ignore[misc]
         "weights": lambda: check_weights(config, source),
+        **metrics,
     }
 
 
