@@ -24,8 +24,10 @@ from ms_models.train.checkpoints.run_directory import commit, staging_name, step
 from ms_models.train.checkpoints.writing import Contents, clear, write_manifest, write_rank
 from ms_models.train.config.checkpoint import CheckpointConfig
 from ms_models.train.config.versions import versions
+from ms_models.train.phases import enter
 
 ATTEMPTS = 2
+SIGN_OF_LIFE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -200,9 +202,10 @@ class _Job:
         return self._thread is None or not self._thread.is_alive()
 
     def wait(self) -> None:
-        """Until `is_done`."""
-        if self._thread is not None:
-            self._thread.join()
+        """Until `is_done`; says now and then that this rank writes, and does not hang."""
+        while self._thread is not None and self._thread.is_alive():
+            enter("save")
+            self._thread.join(SIGN_OF_LIFE_S)
 
     def result(self) -> None:
         """Raises what went wrong with this rank's files."""
