@@ -70,7 +70,8 @@ def test_a_run_that_can_start_passes_and_nothing_is_written(run: Run) -> None:
     verdict = run.judge()
     assert (verdict.verdict, verdict.exit_code) == ("pass", 0)
     assert {check.name for check in verdict.checks} >= {
-        "versions", "interpreter", "devices", "output directory", "model", "task", "layout", "axes", "pipeline", "optimizer sharding", "weights", "metrics",
+        "versions", "interpreter", "devices", "output directory", "model", "task", "layout", "axes", "pipeline",
+        "optimizer sharding", "weights", "metrics",
         "disk",
         "sequence length", "shared sequences", "vocabulary", "tokenizer", "amount of data", "validation data",
     }  # fmt: skip

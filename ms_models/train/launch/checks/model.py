@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,26 +62,71 @@ def check_model_task(config: RunConfig, model: Model) -> str:
     return task
 
 
-def check_layout(config: RunConfig, model: Model) -> str:
-    """The sizes of the model fit the layout (C6): heads, layers, experts, micro-batches.
+def sizes_divide(config: RunConfig, model: Model) -> str:
+    """The sizes of the model divide over the axes of the layout (C6): heads, layers, experts, rows.
 
     Raises:
         UserError: names the sizes that clash and, where there is one, a size that would fit.
     """
-    layout = config.layout
-    check_trainable(model.family, model.config, layout)
+    check_trainable(model.family, model.config, config.layout)
+    return f"{config.layout}: {config.layout.world_size} ranks, global batch {config.global_batch}"
+
+
+def task_allows(config: RunConfig, model: Model) -> str:
+    """Models of this task are built for these axes.
+
+    Raises:
+        UserError: they are not.
+    """
     if check_task(config, model.family) == MASKED:
         check_encoder(config)
-    if layout.pp > 1:
-        check_sizes(config.parallel.schedule_for(layout), layout, config.train.accumulation)
-    if layout.zero == 3:
-        if config.train.jit:
-            raise UserError(
-                "layout: zero=3 changes the size of parameters, which needs train.jit: false; or take zero=2"
-            )
-        if config.parallel.recompute != "none":
-            raise UserError(
-                f"parallel.recompute is {config.parallel.recompute!r}, but with zero=3 each layer is computed again "
-                "anyway; set it to none"
-            )
-    return f"{layout}: {layout.world_size} ranks, global batch {config.global_batch}"
+    return "the axes are ones that models of this task are built for"
+
+
+def pipeline_is_fed(config: RunConfig, model: Model) -> str:
+    """There are enough micro-batches, in a number that the schedule can order.
+
+    Raises:
+        UserError: names a number that would do.
+    """
+    layout = config.layout
+    if layout.pp == 1:
+        return "no pipeline"
+    check_sizes(config.parallel.schedule_for(layout), layout, config.train.accumulation)
+    return f"{config.parallel.schedule_for(layout)}: {config.train.accumulation} micro-batches, {layout.pp} stages"
+
+
+def parameters_can_be_divided(config: RunConfig, model: Model) -> str:
+    """Nothing stands against ZeRO stage 3 where it is asked for.
+
+    Raises:
+        UserError: says what does.
+    """
+    if config.layout.zero < 3:
+        return f"zero={config.layout.zero}"
+    if config.train.jit:
+        raise UserError("layout: zero=3 changes the size of parameters, which needs train.jit: false; or take zero=2")
+    if config.parallel.recompute != "none":
+        raise UserError(
+            f"parallel.recompute is {config.parallel.recompute!r}, but with zero=3 each layer is computed again "
+            "anyway; set it to none"
+        )
+    return "zero=3: each layer is computed again"
+
+
+LAYOUT_QUESTIONS: dict[str, Callable[[RunConfig, Model], str]] = {
+    "layout": sizes_divide,
+    "axes": task_allows,
+    "pipeline": pipeline_is_fed,
+    "optimizer sharding": parameters_can_be_divided,
+}
+
+
+def check_layout(config: RunConfig, model: Model) -> None:
+    """Asks every question about the layout.
+
+    Raises:
+        UserError: the first thing that does not fit.
+    """
+    for question in LAYOUT_QUESTIONS.values():
+        question(config, model)

@@ -35,7 +35,7 @@ def model_questions(config: RunConfig, source: Source) -> dict[str, Callable[[],
         return adapter.questions(config, source) | metrics
     return {
         "task": lambda: check_model_task(config, source),
-        **{name: lambda ask=ask: ask(config, source) for name, ask in LAYOUT_QUESTIONS.items()},  # type: ignore[misc]
+        **{name: lambda ask=ask: ask(config, source) for name, ask in LAYOUT_QUESTIONS.items()},
         "weights": lambda: check_weights(config, source),
         **metrics,
     }
