@@ -163,4 +163,5 @@ class Loop:
         processes = "1 process" if layout.world_size == 1 else f"{layout.world_size} processes ({layout})"
         batch = f"global batch {config.global_batch} x {self.loader.data.seq_length} tokens"
         compiles = "; the first step compiles" if config.train.jit else ""
-        return f"{start}: {processes}, {batch}, {config.train.steps} steps{compiles}"
+        how = self.trainer.describe(config.train.accumulation)
+        return f"{start}: {processes}, {batch}, {config.train.steps} steps, {how}{compiles}"

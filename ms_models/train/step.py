@@ -155,6 +155,12 @@ class Trainer:
         synchronize()  # a compiled update may still be under way, and weights be read without waiting for it
         return StepResult(loss, norm, tokens, outcome, reason, factor, ratio)
 
+    def describe(self, micro_batches: int) -> str:
+        """Number format, and how often gradients cross the ranks in a step, for the person who watches."""
+        calls, buckets = self.sharding.collectives(micro_batches), len(self.sharding.buckets)
+        crossing = f", gradients in {buckets} buffers and {calls} calls per step" if calls else ""
+        return f"{self.loss_scale.config.compute}{crossing}"
+
     def states(self) -> dict[str, LossScale | Spikes]:
         """What a checkpoint has to remember besides weights and optimizer, by name."""
         return {"loss_scale": self.loss_scale, "updates": self.spikes}

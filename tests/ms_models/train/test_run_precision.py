@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
-from mindspore import ParameterTuple, Tensor, nn
+from mindspore import ParameterTuple, Tensor, nn, ops
 from transformers import AutoModelForCausalLM as TorchAuto
 
 from mappings.errors import UserError
@@ -167,6 +168,33 @@ def test_an_overflow_is_left_out_and_lowers_the_scale_until_the_floor(paths: tup
     assert [(r.outcome, r.loss_scale) for r in results] == [("overflow", 2.0**40), ("non_finite", 2.0**28)]
     assert all(np.isfinite(r.loss) for r in results) and trainer.optimizer.step == 0
     assert all(np.array_equal(p.asnumpy(), before[p.name]) for p in model.get_parameters())
+
+
+def test_a_resumed_fp16_run_is_the_uninterrupted_one(paths: tuple[Path, Path]) -> None:
+    """From fp32 weights, moments, and the plain states of a manifest: the next step is the same in every digit."""
+    precision = PrecisionConfig(compute="fp16", loss_scale=1024.0, loss_scale_window=3)
+    first, second = (
+        Trainer(
+            AutoModelForCausalLM.from_pretrained(paths[0], compute="fp16"), Mesh.single(), CONFIG, jit=False,
+            precision=precision,
+        )
+        for _ in range(2)
+    )  # fmt: skip
+    source = loader(paths)
+    for _ in range(2):
+        first.step(source.next_step(), 0.003)
+    for own, other in zip(second.model.get_parameters(), first.model.get_parameters(), strict=True):
+        ops.assign(own, Tensor(other.asnumpy()))
+    second.optimizer.load_state(first.optimizer.state(), 2, "file")
+    states = json.loads(json.dumps({name: one.state() for name, one in first.states().items()}))
+    for name, one in second.states().items():
+        one.load_state(states[name])
+    for scale in (1024.0, 2048.0):
+        batches = source.next_step()
+        expected, found = first.step(batches, 0.003), second.step(batches, 0.003)
+        assert found == expected and found.loss_scale == scale and found.is_updated
+    for own, other in zip(second.model.get_parameters(), first.model.get_parameters(), strict=True):
+        assert np.array_equal(own.asnumpy(), other.asnumpy()), own.name
 
 
 def test_the_scale_takes_the_course_of_torchs(paths: tuple[Path, Path]) -> None:
