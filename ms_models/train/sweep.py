@@ -70,7 +70,7 @@ def settings(config: RunConfig, micro: Sequence[int] | None, lengths: Sequence[i
         )
     return [
         Trial(size, of_rank // size, length)
-        for length in sorted(set(lengths or [])) or [config.data.seq_length]
+        for length in (sorted(set(lengths)) if lengths else (config.data.seq_length,))
         for size in sorted(set(micro))
     ]
 
