@@ -84,9 +84,13 @@ class BadSteps:
             json.loads((folder / f"rank_{n}.json").read_text()) for n in range(self.trainer.mesh.layout.world_size)
         ]
         report = self._merged(ranks)
+        kept = f"kept in {folder}"
         if rank == 0:
-            _write(folder / REPORT, {key: facts[key] for key in facts if key not in asdict(found)} | report)
-        return f"{_sentence(report, result)}; kept in {folder}"
+            try:
+                _write(folder / REPORT, {key: facts[key] for key in facts if key not in asdict(found)} | report)
+            except OSError as error:  # the files of the ranks have it all
+                kept += f", but not {REPORT}: {error.strerror or error}"
+        return f"{_sentence(report, result)}; {kept}"
 
     def _merged(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What all ranks found: gradients in the order of the model, the layer that comes first."""
