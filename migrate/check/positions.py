@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
+from mappings.families.positions import first_position
 from migrate.check import cells
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
@@ -51,8 +52,10 @@ def sequence_fits_positions(subject: Subject, tally: Tally) -> Iterator[Finding]
     for field, length in sources:
         if type(length) is int and type(limit) is int and limit > 0:
             tally.add()
-            if length > limit:
+            if length > limit - first_position(subject.config):
                 message = f"{field} is {length}, {field_name} is {limit}"
+                if first := first_position(subject.config):
+                    message += f", of which {limit - first} can be used: positions begin at {first}"
                 yield finding("C402", message, file=FILE, field=field_name)
 
 

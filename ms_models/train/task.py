@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mappings.errors import UserError
 from mappings.families import Family
 from ms_models.train.config import MaskingConfig, RunConfig
@@ -47,17 +44,3 @@ def check_encoder(config: RunConfig) -> None:
         raise UserError("layout: zero=3 is not supported for encoders; take zero=2")
     if config.parallel.recompute != "none":
         raise UserError(f"parallel.recompute is {config.parallel.recompute!r}; encoders know 'none' only")
-
-
-def longest_sequence(family: Family, raw: Mapping[str, Any]) -> int | None:
-    """Tokens of the longest sequence the position table has rows for; None where nothing says.
-
-    RoBERTa counts positions from `pad_token_id + 1` on (transformers' `create_position_ids_from_input_ids`).
-    """
-    limit = raw.get("max_position_embeddings")
-    if type(limit) is not int:
-        return None
-    if family.name in ("roberta", "xlm_roberta"):
-        pad = raw.get("pad_token_id", 1)
-        return limit - 1 - (pad if type(pad) is int else 1)
-    return limit

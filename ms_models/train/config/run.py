@@ -60,6 +60,8 @@ class RunConfig:
             raise UserError(f"config: {EITHER}")
         if batches and self.data.is_given:
             raise UserError("config: 'model.adapter.batches' takes the place of data; leave section 'data' empty")
+        if self.model.adapter is not None and self.masking != MaskingConfig():
+            raise UserError("config: section 'masking' is for encoders of a known family, not for converted code")
         if self.schedule.warmup_steps >= self.train.steps:
             raise UserError(
                 f"config: 'schedule.warmup_steps' is {self.schedule.warmup_steps}, but the run has {self.train.steps} "

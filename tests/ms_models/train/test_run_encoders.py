@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import mindspore as ms
@@ -23,6 +22,7 @@ from ms_models.train.batches import prepared_step, prepared_validation
 from ms_models.train.config import OptimizerConfig, load
 from ms_models.train.evaluation import Evaluation
 from ms_models.train.launch import preflight, starting
+from ms_models.train.launch.checks.model import read_model
 from ms_models.train.launch.dry_run import judge
 from ms_models.train.masking import masking_of
 from ms_models.train.services.metrics_file import read_metrics
@@ -234,5 +234,23 @@ def test_roberta_counts_its_positions_behind_the_padding(tmp_path: Path) -> None
     preflight.check_length(16, model)
     with pytest.raises(UserError, match="of which 16 can be used"):
         preflight.check_length(17, model)
-    bert = replace(model, family=next(f for f in families().values() if f.name == "bert"))
-    preflight.check_length(20, bert)
+    preflight.check_length(20, read_model(load(write_run(tmp_path / "bert.yaml", write_encoder(tmp_path / "bert"),
+                                                         tmp_path / "data", tmp_path / "run"))))  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paths", ["bert"], indirect=True)
+def test_compiled_steps_drop_and_evaluations_between_them_do_not(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    """What is compiled knows whether it trains: evaluating does not change what the next step drops."""
+    model = write_encoder(tmp_path / "model", hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    curves = []
+    for jit in (False, True):
+        subject = make_subject((model, paths[1]), tmp_path)
+        trainer = Trainer(subject.model, Mesh.single(), CONFIG, jit=jit, count_valid=subject.count_valid)
+        source, found = make_loader(paths[1]), []
+        for lr in LRS:
+            found.append(trainer.step(prepared_step(subject, source), lr).loss)
+            rows = validation_batches(paths[1], micro_batch_size=2)
+            found.append(trainer.evaluate(prepared_validation(subject, rows, source)).loss)
+        curves.append(found)
+    assert curves[1] == pytest.approx(curves[0], rel=TOLERANCE)

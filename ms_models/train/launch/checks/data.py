@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mappings.errors import UserError
+from mappings.families.positions import longest_sequence
 from mappings.formats.manifest import hash_file
 from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.data.tokenization import FILE as TOKENIZER
 from ms_models.train.config import RunConfig
 from ms_models.train.launch.checks.model import Model
 from ms_models.train.launch.checks.stream import documents_are_kept_apart, sources_suffice
-from ms_models.train.task import longest_sequence
 
 Question = Callable[[RunConfig, Model, PreparedData], str]
 
@@ -22,12 +22,13 @@ def check_length(seq_length: int, model: Model) -> None:
     Raises:
         UserError: they are longer.
     """
-    limit = longest_sequence(model.family, model.config)
-    if limit is not None and seq_length > limit:
+    known = longest_sequence(model.config)
+    if known is not None and seq_length > known[0]:
+        limit, field = known
+        stated = model.config[field]
         raise UserError(
-            f"sequences of {seq_length} tokens exceed the model's max_position_embeddings of "
-            f"{model.config['max_position_embeddings']}"
-            + (f", of which {limit} can be used" if limit != model.config["max_position_embeddings"] else "")
+            f"sequences of {seq_length} tokens exceed the model's {field} of {stated}"
+            + (f", of which {limit} can be used" if limit != stated else "")
         )
 
 
