@@ -97,7 +97,7 @@ class AdapterConfig:
         _check("model.adapter.module", self.module, DOTTED, "a dotted name")
         _check("model.adapter.class_name", self.class_name, re.compile(r"[A-Za-z_]\w*"), "the name of a class")
         if self.blocks is not None:
-            _check("model.adapter.blocks", self.blocks, DOTTED, "a dotted name")
+            _check("model.adapter.blocks", self.blocks, re.compile(r"\w+(\.\w+)*"), "a dotted name")
         for name in references(self.arguments):
             _check(f"model.adapter.arguments: {TARGET}", name, REFERENCE, "module:name")
         if self.batches is not None:

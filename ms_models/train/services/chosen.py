@@ -80,6 +80,10 @@ def services_of(config: RunConfig, mesh: Mesh, resume_step: int) -> Iterator[Ser
             Progress(run / LOGS / PROGRESS, config),
             Events(run, resume_step),
         ]
+        if config.model.adapter is not None:
+            from ms_models.train.adapter.final_weights import FinalWeights
+
+            chosen.append(FinalWeights(run, config.train.steps))
         if config.metrics.tensorboard:
             chosen.append(TensorBoard(run / FOLDER, resume_step=resume_step))
     if config.profile.steps is not None and mesh.rank in config.profile.ranks:
