@@ -35,7 +35,9 @@ def data(
     text_unit: Annotated[str, typer.Option(help="A document of a text file: the whole file, or each line.")] = "file",
     skip_null: Annotated[bool, typer.Option(help="Leave out records whose text is null.")] = False,
     shard_mib: Annotated[int, typer.Option(min=1, help="Size of a MindRecord shard, in MiB of rows.")] = 512,
-    processes: Annotated[int, typer.Option(min=1, help="Processes that tokenize; about 0.7 of the cores.")] = 2,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes that tokenize; by default 0.7 of the cores.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split and of the order of documents.")] = 0,
     fresh: Annotated[bool, typer.Option(help="Begin anew where a preparation was interrupted.")] = False,
     histogram: Annotated[Path | None, typer.Option(help="Draw the lengths of documents: a .png, .svg or .pdf.")] = None,

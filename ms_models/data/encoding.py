@@ -45,6 +45,12 @@ class Encodings:
         yield from zip(self.keys, self.problems, np.split(self.tokens, np.cumsum(self.lengths)[:-1]), strict=True)
 
 
+def default_processes() -> int:
+    """0.7 of the cores that this process may use, and at least 2 where there are as many."""
+    cores = len(os.sched_getaffinity(0))
+    return min(cores, max(2, int(0.7 * cores)))
+
+
 class Workers:
     """A context manager over `processes` processes; with one, everything is done by the caller.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from mappings.errors import UserError
 from ms_models.data.documents import Span, find_spans, fraction_of
-from ms_models.data.encoding import Encodings, Workers
+from ms_models.data.encoding import Encodings, Workers, default_processes
 from ms_models.data.packing import packer_for
 from ms_models.data.pieces import Cutter
 from ms_models.data.reading import ReadingOptions, Task, tasks
@@ -40,7 +40,7 @@ def prepare(
     tokenizer: Path,
     out: Path,
     *,
-    processes: int = 1,
+    processes: int | None = 1,
     fresh: bool = False,
     track: Tracker = quiet,
     say: Callable[[str], None] = lambda line: None,
@@ -54,7 +54,7 @@ def prepare(
         recipe: what to make.
         tokenizer: model directory with `tokenizer.json`.
         out: directory to make; must not exist, or be empty.
-        processes: that encode, and write shards.
+        processes: that encode, and write shards; None takes `default_processes`.
         fresh: forget an interrupted preparation and begin anew.
         track: progress, in bytes of text.
         say: receives a line when an interrupted preparation goes on.
@@ -66,6 +66,8 @@ def prepare(
     Raises:
         UserError: bad argument or input, with file and place.
     """
+    if processes is None:
+        processes = default_processes()
     if processes < 1:
         raise UserError(f"processes must be at least 1, found {processes}")
     if out.exists() and not out.is_dir():

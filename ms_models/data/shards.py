@@ -100,7 +100,8 @@ class ShardWriter:
 
     def extend(self, rows: Iterable[Mapping[str, np.ndarray]]) -> None:
         """Appends rows of int32 arrays of `seq_length`."""
-        self.add(stacked(list(rows)))
+        if some := list(rows):
+            self.add(stacked(some))
 
     def add(self, rows: np.ndarray) -> None:
         """Appends rows `[R, 3, S]` int32.

@@ -16,6 +16,7 @@ import ms_models
 from ms_models.data.fitting import BestFit
 from ms_models.data.packing import Concatenation
 from ms_models.families.causal_lm import CausalLM
+from ms_models.layers.attention import causal_bias, document_positions
 
 ms.runtime.launch_blocking()
 LENGTHS = (3, 7, 4, 9, 2, 6)
@@ -74,7 +75,13 @@ def test_loss_and_gradients_are_those_of_separate_documents(name: str, jit: bool
     assert count == sum(LENGTHS) - len(LENGTHS)
     assert total == pytest.approx(expected.item(), rel=NEAR)
     assert max(tiny_models.relative(ours[key], theirs[key]) for key in theirs) < NEAR
-    if not jit:  # without numbers the same rows give another answer, by far
+    if not jit:
+        again = rows.copy()
+        again[:, 0] = np.where(rows[:, 1] == 0, 17, rows[:, 0])  # what stands at padding counts for nothing
+        assert (again != rows).any()
+        padded, _, _ = loss_and_gradients(model, again)
+        assert padded == total
+        # without numbers the same rows give another answer, by far
         rows[:, 1] = rows[:, 1] > 0
         _, _, mixed = loss_and_gradients(model, rows)
         assert max(tiny_models.relative(mixed[key], theirs[key]) for key in theirs) > 1000 * NEAR
@@ -109,3 +116,20 @@ def test_a_piece_of_a_document_begins_a_row_as_a_document(tmp_path: Path) -> Non
     total, count, _ = loss_and_gradients(model, rows)
     assert count == sum(part[1] for part in alone)
     assert total == pytest.approx(sum(part[0] for part in alone), rel=NEAR)
+
+
+def test_masks_for_a_part_of_the_queries_and_positions_that_begin_anew() -> None:
+    mask = np.array([[1, 1, 1, 2, 2, 3, 0, 0], [0, 0, 1, 1, 1, 1, 1, 1], [1, 2, 3, 4, 5, 6, 7, 8]], np.int32)
+    whole = causal_bias(8, 8, ms.Tensor(mask)).asnumpy()
+    query, key = np.ogrid[:8, :8]
+    expected = (key <= query) & (mask[:, None] != 0) & ((mask[:, :, None] == mask[:, None]) | (mask[:, :, None] == 0))
+    assert np.array_equal(whole[:, 0] == 0, expected)
+    plain = (mask > 0).astype(np.int32)
+    as_bool, as_int = (causal_bias(8, 8, ms.Tensor(kind)).asnumpy() for kind in (plain > 0, plain))
+    assert np.array_equal(as_bool, as_int)
+    # a context-parallel rank has some of the queries, a cached continuation the last ones
+    some = np.array([0, 3, 5, 7])
+    assert np.array_equal(causal_bias(4, 8, ms.Tensor(mask), ms.Tensor(some)).asnumpy(), whole[:, :, some])
+    assert np.array_equal(causal_bias(3, 8, ms.Tensor(mask)).asnumpy(), whole[:, :, 5:])
+    positions = document_positions(ms.Tensor(mask)).asnumpy()
+    assert positions.tolist() == [[0, 1, 2, 0, 1, 0, 1, 2], [*range(8)], [0] * 8]

@@ -59,8 +59,8 @@ class DataConfig:
     """Whether records whose text is null are left out; otherwise they are errors."""
     seed: int = number(0, least=0)
     """Seed of the order of documents and of the split."""
-    processes: int = number(2, least=1)
-    """Processes that tokenize; about 0.7 of the cores is a good number."""
+    processes: int | None = number(None, least=1)
+    """Processes that tokenize; None takes 0.7 of the cores, and at least 2 where there are as many."""
     shard_mib: int = number(512, least=1)
     """Size of a shard, MiB of rows."""
     max_bytes: int | None = number(None, least=1)
