@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import MISSING, field, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 from mappings.errors import UserError
+from ms_models.train.config.problems import Problems
 
 
 def number(
@@ -35,15 +37,17 @@ def check_bounds(section: Any, where: str = "") -> None:
     """Checks every number of a dataclass, and of those in it.
 
     Raises:
-        UserError: names the field, the value and the bound.
+        UserError: names every field that is out of its bounds, the value and the bound, on one line.
     """
+    problems = Problems()
     for item in fields(section):
         path, value = f"{where}.{item.name}" if where else item.name, getattr(section, item.name)
         for place, part in _parts(path, value):
             if is_dataclass(part):
-                check_bounds(part, place)
+                problems.attempt(partial(check_bounds, part, place))
             elif item.metadata and isinstance(part, int | float):
-                _check(place, part, item.metadata.get)
+                problems.attempt(partial(_check, place, part, item.metadata.get))
+    problems.check()
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mappings.errors import UserError
 from mappings.layout import ParallelLayout
+from ms_models.train.config.problems import Problems
 
 T = TypeVar("T")
 
@@ -25,25 +27,26 @@ def build(cls: type[T], values: Any, where: str = "") -> T:
         where: dotted path of `values`, for messages.
 
     Raises:
-        UserError: unknown key (with the nearest known one), missing key or wrong type.
+        UserError: every unknown key (with the nearest known one), missing key and wrong type, on one line.
     """
     if not isinstance(values, Mapping):
         raise UserError(f"config: {where or 'the file'} must be a mapping, found {_describe(values)}")
     if cls is ParallelLayout:
         return cls(**_layout(values, where))
     assert is_dataclass(cls)
-    known = [field.name for field in fields(cls)]
+    problems, known = Problems(), [field.name for field in fields(cls)]
     for key in values:
         if key not in known:
-            raise UserError(f"config: unknown key {_join(where, key)!r}{_hint(str(key), known)}")
+            problems.add(f"config: unknown key {_join(where, key)!r}{_hint(str(key), known)}")
     hints = get_type_hints(cls)
-    result = {}
+    result: dict[str, Any] = {}
     for field in fields(cls):
-        path = _join(where, field.name)
-        if field.name in values:
-            result[field.name] = _value(hints[field.name], values[field.name], path)
+        name, path = field.name, _join(where, field.name)
+        if name in values:
+            result[name] = problems.attempt(partial(_value, hints[name], values[name], path))
         elif field.default is MISSING and field.default_factory is MISSING:
-            raise UserError(f"config: {path!r} is missing")
+            problems.add(f"config: {path!r} is missing")
+    problems.check()
     return cls(**result)
 
 

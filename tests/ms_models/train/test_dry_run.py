@@ -215,6 +215,20 @@ def test_the_verdict_for_programs(run: Run, capsys: pytest.CaptureFixture[str]) 
     code, body = command(run, capsys, "--set", "layuot.tp=4")
     assert (code, body["verdict"], body["config"]) == (2, "could_not_run", None)
     assert "did you mean 'layout'" in body["checks"][0]["message"]
+    faults = ("trian.steps=1", "train.stpes=2", "train.steps=many", "model.task=x")
+    code, body = command(run, capsys, *(part for fault in faults for part in ("--set", fault)))
+    assert (code, len(body["checks"])) == (2, 1)
+    for part in (
+        "'trian'",
+        "'train.stpes'; did you mean 'steps'",
+        "'train.steps' must be a whole",
+        "'model.task' must",
+    ):
+        assert part in body["checks"][0]["message"]
+    code, body = command(run, capsys, "--set", "train.log_every=0", "--set", "optimizer.eps=0")
+    message = body["checks"][0]["message"]
+    assert code == 2 and "'train.log_every' must be at least 1" in message and "'optimizer.eps' must" in message
+    assert message.count("config: ") == 1
     assert main(["train", str(run.config), "--json"]) == 2
     assert "belong to --dry-run" in capsys.readouterr().err
 

@@ -56,7 +56,7 @@ def good(tmp_path: Path, *overrides: str) -> RunConfig:
         ("layout.tp=0", "layout: tp must be at least 1"),
         ("layout=2", "layout must be a mapping, found int 2"),
         ("model.path.x=2", "'path' is no section"),
-        ("data.text=[stdlib]", "either 'data.path' (prepared data) or 'data.text'"),
+        ("data.text=[stdlib]", "one of 'data.path' (prepared data), 'data.blend'"),
         ("data.text=stdlib", "'data.text' must be a list"),
         ("no-equals", "must have the form section.field=value"),
         (".x=1", "must have the form section.field=value"),
