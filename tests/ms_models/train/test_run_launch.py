@@ -178,8 +178,11 @@ def train(run: Run, *overrides: str, resume: Path | None = None, stop_after: int
 
 
 def curve(run: Run) -> list[dict[str, Any]]:
+    """Steps and evaluations; checkpoints come when they are complete."""
     return [
-        {k: v for k, v in record.items() if k not in MEASURED} for record in read_metrics(run.output / "metrics.jsonl")
+        {k: v for k, v in record.items() if k not in MEASURED}
+        for record in read_metrics(run.output / "metrics.jsonl")
+        if "checkpoint_s" not in record
     ]
 
 
