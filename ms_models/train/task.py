@@ -44,3 +44,5 @@ def check_encoder(config: RunConfig) -> None:
         raise UserError("layout: zero=3 is not supported for encoders; take zero=2")
     if config.parallel.recompute != "none":
         raise UserError(f"parallel.recompute is {config.parallel.recompute!r}; encoders know 'none' only")
+    if config.metrics.prompts or config.metrics.prefixes:
+        raise UserError("metrics.prompts and metrics.prefixes ask for texts that go on, which encoders do not write")

@@ -193,6 +193,7 @@ def test_every_family_has_the_task_of_its_registry() -> None:
         ({"layout": {"pp": 2}}, "encoders are cut over tp and replicated over dp"),
         ({"layout": {"dp": 2, "zero": 3}}, "take zero=2"),
         ({"parallel": {"recompute": "block"}}, "parallel.recompute is 'block'"),
+        ({"metrics": {"prefixes": 2}}, "which encoders do not write"),
     ],
 )
 def test_what_encoders_cannot_do_is_refused_before_the_start(
