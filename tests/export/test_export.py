@@ -3,6 +3,7 @@ that it would read; and back."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -173,7 +174,10 @@ def test_bad_requests_are_one_line(qwen3: Path, tmp_path: Path, capsys: pytest.C
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "LATEST").write_text("step_00000009\n")
+    converted = shutil.copytree(qwen3, tmp_path / "converted")
+    (converted / f"step_{STEPS:08d}" / "adapter.json").write_text("{}")
     for arguments, expected in (
+        ([str(converted)], "is of a run of converted code"),
         ([str(qwen3), "--for", "mindformers"], "known are hf, mindspore-transformers"),
         ([str(qwen3), "--optimizer"], "--optimizer is for mindspore-transformers"),
         ([str(model), "--for", "mindspore-transformers", "--optimizer"], "so there are no optimizer states"),
