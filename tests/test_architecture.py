@@ -72,9 +72,10 @@ def test_only_parity_and_the_command_line_know_the_models(tool: str) -> None:
     assert offenders(f"migrate/{tool}", ("ms_models",)) == []
 
 
-@pytest.mark.parametrize("tool", ["api", "code", "weights", "check", "parity"])
+@pytest.mark.parametrize("tool", ["api", "code", "weights", "check", "parity", "plan", "ladder"])
 def test_tools_do_not_import_each_other(tool: str) -> None:
-    others = tuple(f"migrate.{other}" for other in ("code", "weights", "check", "parity", "cli") if other != tool)
+    tools = ("code", "weights", "check", "parity", "plan", "ladder", "cli")
+    others = tuple(f"migrate.{other}" for other in tools if other != tool)
     assert offenders(f"migrate/{tool}", others) == []
 
 

@@ -75,9 +75,10 @@ def rungs_of(
     axes = {"dp": 1, "tp": 1, "pp": 1, "cp": 1}
     rungs = [_rung(config, "1", axes, "")]
     for ranks in sizes[1:]:
-        added = []
+        added: list[str] = []
         while math.prod(axes.values()) < ranks:
-            axis = _next_axis(config, family, raw, axes, {name for rung in rungs for name in rung.added.split("+")})
+            had = {name for rung in rungs for name in rung.added.split("+")} | set(added)
+            axis = _next_axis(config, family, raw, axes, had)
             axes = {**axes, axis: axes[axis] * 2}
             added.append(axis)
         rungs.append(_rung(config, str(ranks), axes, "+".join(dict.fromkeys(added))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from mappings.layout import ParallelLayout
 from migrate.plan.activations import FP32, LayerActivations, head_activations, layer_activations, mask_bytes
 from migrate.plan.engine import Engine
 from migrate.plan.in_flight import chunks_held
@@ -68,8 +69,37 @@ def memory(shapes: ModelShapes, widths: dict[int, LayerWidths], choice: Choice, 
 
 def state_elements(shapes: ModelShapes, contents: StageContents, choice: Choice) -> tuple[int, int, int]:
     """Elements of a stage's parameters, of its accumulated gradients and of one optimizer state, per rank."""
-    layout = choice.layout
-    weights = padded = kept = 0
+    sizes = stage_sizes(shapes, contents, choice.layout)
+    return sizes.weights, sizes.gradients, sizes.kept
+
+
+@dataclass(frozen=True)
+class StageSizes:
+    """Elements on a rank of a stage."""
+
+    weights: int
+    gradients: int
+    """Accumulated."""
+    kept: int
+    """Of one optimizer state."""
+    outside: int
+    """Of weights outside the layers."""
+    largest_layer: int
+    largest: int
+    """Of one tensor."""
+
+
+def stage_sizes(shapes: ModelShapes, contents: StageContents, layout: ParallelLayout) -> StageSizes:
+    """Sizes of a stage; counted once for all choices with the same axes."""
+    key = (contents, layout.tp, layout.ep, layout.dp, layout.zero)
+    if key not in shapes.sizes:
+        shapes.sizes[key] = _count(shapes, contents, layout)
+    found: StageSizes = shapes.sizes[key]
+    return found
+
+
+def _count(shapes: ModelShapes, contents: StageContents, layout: ParallelLayout) -> StageSizes:
+    weights = padded = kept = largest = 0
     for tensor, count in shapes.tensors(contents, layout.tp, layout.ep):
         replicas = layout.dp // (layout.ep if tensor.is_expert else 1)
         shares = replicas if layout.zero and tensor.shape else 1
@@ -77,7 +107,10 @@ def state_elements(shapes: ModelShapes, contents: StageContents, choice: Choice)
         weights += count * tensor.size
         kept += count * one
         padded += count * one * shares
-    return weights, kept if layout.zero >= 2 else padded, kept
+        largest = max(largest, tensor.size)
+    outside = _size(shapes.ends(contents.is_first, contents.is_last, layout.tp))
+    layers = max(_size(shapes.layer(kind, layout.tp, layout.ep)) for kind, _ in contents.layers)
+    return StageSizes(weights, kept if layout.zero >= 2 else padded, kept, outside, layers, largest)
 
 
 def _stage_memory(
@@ -90,26 +123,23 @@ def _stage_memory(
     engine: Engine,
 ) -> RankMemory:
     layout = choice.layout
-    weights, gradients, kept = state_elements(shapes, contents, choice)
-    ends = shapes.ends(contents.is_first, contents.is_last, layout.tp)
-    outside = sum(tensor.size for tensor in ends)
-    largest_layer = max(_size(shapes.layer(kind, layout.tp, layout.ep)) for kind, _ in contents.layers)
+    sizes = stage_sizes(shapes, contents, layout)
+    weights, kept, outside, largest_layer = sizes.weights, sizes.kept, sizes.outside, sizes.largest_layer
     of_chunk = (weights - outside) * contents.chunk_layers // contents.layer_count + outside
     here, fresh = weights, of_chunk if engine.fresh == "chunk" else largest_layer
     if layout.zero == 3:
         here, fresh = kept + largest_layer + outside, largest_layer + outside
     is_narrow = job.bytes_per_activation < engine.weight_bytes
     copied = largest_layer + outside if choice.kept_policy in ("block", "full") else of_chunk
-    largest = max(tensor.size for tensor, _ in shapes.tensors(contents, layout.tp, layout.ep))
     return RankMemory(
         weights=here * engine.weight_bytes,
-        gradients=gradients * FP32,
+        gradients=sizes.gradients * FP32,
         optimizer=kept * engine.state_bytes,
         copies=copied * job.bytes_per_activation if is_narrow else 0,
         fresh_gradients=fresh * engine.weight_bytes,
         activations=_activations(shapes, acts, index, contents, choice, job, engine),
-        buffers=2 * max(BUCKET_BYTES, largest * FP32) if layout.world_size > 1 else 0,
-        update=kept * FP32 + 4 * max(BUCKET_BYTES, largest * FP32),
+        buffers=2 * max(BUCKET_BYTES, sizes.largest * FP32) if layout.world_size > 1 else 0,
+        update=kept * FP32 + 4 * max(BUCKET_BYTES, sizes.largest * FP32),
     )
 
 

@@ -112,10 +112,14 @@ def _order(planned: Planned) -> tuple[float, int]:
 
 def _consider(plan: Plan, widths: dict[int, LayerWidths], choice: Choice, *, fixed: bool) -> None:
     job = plan.job
-    least = None
-    for policy in _policies(choice, job, fixed):
+    least, always = None, 0
+    policies = _policies(choice, job, fixed)
+    for policy in policies:
+        if always > job.usable and policy != policies[-1]:
+            continue  # no policy makes weights, gradients and states smaller; the last one says what is the least
         tried = replace(choice, recompute=policy)
         needed = memory(plan.shapes, widths, tried, job, plan.engine)
+        always = needed.weights + needed.gradients + needed.optimizer
         least = needed.total if least is None else min(least, needed.total)
         if needed.total <= job.usable:
             planned = Planned(tried, needed, step_time(plan.shapes, widths, tried, job, plan.engine, plan.hardware))

@@ -94,6 +94,8 @@ class ModelShapes:
         self.kind_of_layer = [kinds.setdefault(self._signature(layer), len(kinds)) for layer in by_layer]
         self._examples = {kind: by_layer[self.kind_of_layer.index(kind)] for kind in kinds.values()}
         self._cache: dict[Any, Any] = {}
+        self.sizes: dict[Any, Any] = {}
+        """What `migrate.plan.memory` counted of stages, kept here as long as the shapes."""
 
     @cached_property
     def parameters(self) -> int:

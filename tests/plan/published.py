@@ -109,18 +109,27 @@ class Judgement:
 
 
 _shapes: dict[str, ModelShapes] = {}
-_plans: dict[tuple[str, str], Plan] = {}
+
+
+def _shapes_of(run: Published) -> ModelShapes:
+    if run.name not in _shapes:
+        _shapes[run.name] = shapes_of(run.config)
+    return _shapes[run.name]
+
+
+def own_layout(run: Published, engine: Engine) -> Plan:
+    """A plan that looks at the published layout alone, with every recompute policy."""
+    shapes, layout = _shapes_of(run), run.layout
+    schedule = "interleaved" if layout.vpp > 1 else "1f1b"
+    count = run.global_batch // (layout.dp * run.micro_batch)
+    choices = [Choice(layout, run.micro_batch, count, policy, layout.tp > 1, schedule) for policy in RECOMPUTE]
+    return search(shapes, run.job(), hardware(run.hardware), engine, choices=choices)
 
 
 def judge(run: Published, engine: Engine) -> Judgement:
     """Evaluates the layout itself, and looks for it among all layouts of the job."""
-    shapes = _shapes.setdefault(repr(run.config), shapes_of(run.config))
-    job, speeds, layout = run.job(), hardware(run.hardware), run.layout
-    schedule = "interleaved" if layout.vpp > 1 else "1f1b"
-    count = run.global_batch // (layout.dp * run.micro_batch)
-    choices = [Choice(layout, run.micro_batch, count, policy, layout.tp > 1, schedule) for policy in RECOMPUTE]
-    own = search(shapes, job, speeds, engine, choices=choices)
-    everything = search(shapes, job, speeds, engine)
+    own, layout = own_layout(run, engine), run.layout
+    everything = search(own.shapes, own.job, own.hardware, engine)
     axes = layout.tp, layout.cp, layout.pp, layout.ep
     place = next((n for n, one in enumerate(everything.ranked, 1) if one.axes == axes), None)
     if not own.ranked:
@@ -134,8 +143,10 @@ def judge(run: Published, engine: Engine) -> Judgement:
 
 def table(engine: Engine) -> list[str]:
     """Rows of Markdown."""
-    rows = ["| run | devices | layout | GiB (recompute) | fits | place of layouts that fit | step time, first = 1 | MFU |",
-            "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    rows = [
+        "| run | devices | layout | GiB (recompute) | fits | place of those that fit | step time, first = 1 | MFU |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for run in RUNS:
         one = judge(run, engine)
         place = f"{one.place} of {one.layouts}" if one.place else f"- of {one.layouts}"
