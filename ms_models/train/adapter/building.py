@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from ms_models.train.adapter.batches import RepositoryLoader
 from ms_models.train.adapter.model import AdaptedModel
 from ms_models.train.adapter.origin import AdaptedOrigin
 from ms_models.train.adapter.repository import Repository
+from ms_models.train.adapter.tensors import Tensors
 from ms_models.train.adapter.trial import attempt
 from ms_models.train.adapter.weights import load
 from ms_models.train.checkpoints.random_state import seed_all
@@ -38,6 +40,7 @@ def build_adapted(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject
     model = AdaptedModel(module, adapter, mesh, config.parallel)
     if resume is not None:
         load(model, resume)
+        model.place = replace(model.place, saved=Tensors.read(resume))
     elif adapter.weights is not None:
         load(model, Path(adapter.weights))
     model.origin = AdaptedOrigin(model.place.tensors, model.buffers())

@@ -26,6 +26,8 @@ class AdaptedPlace:
     mesh: Mesh
     tensors: Tensors
     options: ParallelOptions
+    saved: Tensors | None = None
+    """As the checkpoint that the run goes on from describes them: its run may have named no blocks, or others."""
     spelling: str = HF
     """Tensors are stored as they are in memory, which is all that this says here."""
     family_name: str = FAMILY
@@ -51,10 +53,12 @@ class AdaptedPlace:
 
         Args:
             rank: of the world of that layout.
-            states: whether optimizer states are meant.
-            layout: of the checkpoint; None is this one.
+            states: whether optimizer states of the parameters are meant.
+            layout: of the checkpoint that the run goes on from; None is the one of the run.
         """
-        return self.tensors.stored(layout or self.mesh.layout, rank, states=states)
+        if layout is None:
+            return self.tensors.stored(self.mesh.layout, rank, states=states)
+        return (self.saved or self.tensors).stored(layout, rank, states=states)
 
     @cached_property
     def context(self) -> ContextPlace:

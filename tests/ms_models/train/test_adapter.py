@@ -24,6 +24,8 @@ from ms_models.train.adapter.model import AdaptedModel
 from ms_models.train.adapter.repository import Repository
 from ms_models.train.adapter.tensors import Tensors, Whole
 from ms_models.train.adapter.weights import load
+from ms_models.train.checkpoints import checkpoint
+from ms_models.train.checkpoints.run_directory import read_manifest
 from ms_models.train.loop import run
 from ms_models.train.services.metrics_file import read_metrics
 from ms_models.train.step import Trainer
@@ -269,8 +271,15 @@ def test_a_checkpoint_fills_the_stages_of_another_layout(repository: Path, tmp_p
     values = read_tensors(tmp_path / "run" / "weights.safetensors")
     for rank in range(2):
         model = stage(repository, tmp_path, ParallelLayout(pp=2), rank)
-        load(model, tmp_path / "run" / "step_00000001")
+        directory = tmp_path / "run" / "step_00000001"
+        load(model, directory)
         assert all(np.array_equal(p.asnumpy(), values[p.name]) for p in model.get_parameters())
+        trainer = Trainer(model, model.mesh, config.optimizer, jit=False)
+        checkpoint.load(directory, read_manifest(directory), trainer, config.train.seed)
+        states = read_tensors(directory / "optimizer-rank00000.safetensors")
+        found = trainer.optimizer.state()
+        assert trainer.optimizer.step == 1 and len(found) == 2 * len(model.trainable_params())
+        assert all(np.array_equal(value, states[name]) and np.abs(value).max() > 0 for name, value in found.items())
 
 
 @pytest.mark.parametrize("layout", GRID, ids=str)
