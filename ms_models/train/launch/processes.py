@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -20,7 +21,8 @@ from ms_models.train.launch import status
 from ms_models.train.launch.failure import Cause, Failure
 from ms_models.train.launch.place import NodePlace
 
-POLL_S = 0.2
+MARK = "MSMIGRATE_RANKS"
+"""Environment variable that all processes of one attempt on a machine inherit."""
 TERM_GRACE_S = 2.0
 EXIT_GRACE_S = 30.0
 """How long the launcher may take to end once every rank has finished."""
@@ -101,12 +103,13 @@ class Ranks:
     def __init__(self, command: Sequence[str], env: dict[str, str], place: NodePlace, logs: Path) -> None:
         self.logs, self.place = logs, place
         self._log = main_log(logs, place)
+        self._mark = uuid.uuid4().hex
         self._ended_at: float | None = None
         with self._log.open("wb") as output:
             # A session of its own: Ctrl-C reaches the launcher only, which then ends the ranks in order.
             self._main = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env,
-                start_new_session=True, preexec_fn=die_with_parent,
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                env={**env, MARK: self._mark},                start_new_session=True, preexec_fn=die_with_parent,
             )  # fmt: skip
         self._family: dict[int, psutil.Process] = {}
 
@@ -119,10 +122,9 @@ class Ranks:
         for process in living:
             _signal(process.terminate)
         stubborn = psutil.wait_procs(living, timeout=TERM_GRACE_S)[1]
-        for process in stubborn:
-            _signal(process.kill)
-        psutil.wait_procs(stubborn, timeout=TERM_GRACE_S)
+        self._kill(stubborn)
         self._main.wait()
+        self._kill(list(self._marked()))  # started while the others were being ended
 
     def poll(self) -> Failure | bool:
         """How the processes of this machine are; call it several times a second.
@@ -196,6 +198,20 @@ class Ranks:
         log = self._log if rank is None else worker_log(self.logs, rank)
         node = self.place.node if self.place.nodes > 1 else None
         return Failure(message, rank, cause, _last_lines(_read(log)), node, time.time() if at is None else at)
+
+    def _marked(self) -> Iterator[psutil.Process]:
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue  # ended meanwhile, or somebody else's
+
+    @staticmethod
+    def _kill(processes: list[psutil.Process]) -> None:
+        for process in processes:
+            _signal(process.kill)
+        psutil.wait_procs(processes, timeout=TERM_GRACE_S)
 
     def _remember(self) -> None:
         # Workers are in sessions of their own and outlive msrun, so their family tree is noted while it stands.

@@ -204,3 +204,29 @@ def test_the_launcher_does_not_load_mindspore() -> None:
     # It would hold half a gigabyte for the whole run, and every check would take seconds longer.
     code = "import sys, ms_models.train.launch, ms_models.train.worker; sys.exit('mindspore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_process_that_was_started_while_the_others_were_ended_is_ended_too(tmp_path: Path) -> None:
+    body = """
+    import signal
+
+    def leave_one_behind(*_):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+        (logs / "child").write_text(str(child.pid))
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, leave_one_behind)
+    (logs / "ready").touch()
+    time.sleep(60)
+    """
+
+    class Stop(Exception):
+        pass
+
+    def stop_when_ready() -> None:
+        if (tmp_path / "ready").is_file():
+            raise Stop
+
+    with pytest.raises(Stop), start(tmp_path, body) as ranks:
+        until_end(ranks, tick=stop_when_ready)
+    assert not status.is_alive(int((tmp_path / "child").read_text()))
