@@ -20,7 +20,7 @@ from migrate.cli_options import Directory, File, Force, Json, Page, ReportFile, 
 from migrate.cli_registry import registry
 from migrate.cli_vocab import vocab
 from migrate.cli_weights import weights
-from migrate.runs_cli import data, eval, export, ladder, logs, plan, profile, train, trouble
+from migrate.runs_cli import data, eval, export, ladder, logs, plan, profile, sweep, train, trouble
 
 COULD_NOT_RUN = 2
 INTERRUPTED = 130
@@ -30,7 +30,17 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=T
 parity = typer.Typer(no_args_is_help=True, help="Prove that the MindSpore model is the PyTorch model.")
 app.add_typer(weights, name="weights")
 app.add_typer(parity, name="parity")
-RUNS = (data.data, plan.plan, ladder.ladder, train.train, logs.logs, trouble.trouble, profile.profile, export.export)
+RUNS = (
+    data.data,
+    plan.plan,
+    ladder.ladder,
+    sweep.sweep,
+    train.train,
+    logs.logs,
+    trouble.trouble,
+    profile.profile,
+    export.export,
+)
 for command in RUNS:
     app.command()(command)
 app.command("eval")(eval.evaluate)
@@ -168,9 +178,9 @@ def api(
 @parity.command("model")
 def parity_model(
     directory: Annotated[Path, Directory],
-    stages: Annotated[str, typer.Option(help="Stages to run, in order: W weights, F forward, L loss, G gradients.")] = (
-        "W,F,L,G"
-    ),
+    stages: Annotated[
+        str, typer.Option(help="Stages to run, in order: W weights, F forward, L loss, G gradients, U updates.")
+    ] = ("W,F,L,G,U"),
     seed: Annotated[int, typer.Option(help="Seed of the batch.")] = 0,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
     json: Json = False,

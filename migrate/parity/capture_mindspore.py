@@ -11,6 +11,7 @@ import numpy as np
 
 from mappings.errors import UserError
 from migrate.captures.store import CaptureWriter
+from migrate.parity import update_mindspore
 from migrate.parity.job import Job
 
 
@@ -61,6 +62,9 @@ def main(job_path: Path, out: Path) -> None:
             with writer.stage("G") as tensors:
                 pairs = zip(parameters, result[1], strict=True)
                 tensors.update({parameter.name: gradient.asnumpy() for parameter, gradient in pairs})
+    if "U" in job.stages:
+        with writer.stage("U") as tensors:
+            update_mindspore.record(model, tensors)
 
 
 def _record(tensors: dict[str, np.ndarray], name: str, _cell: Any, _args: Any, output: Any) -> None:

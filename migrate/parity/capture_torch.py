@@ -11,6 +11,7 @@ import numpy as np
 
 from mappings.errors import UserError
 from migrate.captures.store import CaptureWriter
+from migrate.parity import update_torch
 from migrate.parity.job import Job
 
 
@@ -63,6 +64,9 @@ def main(job_path: Path, out: Path) -> None:
                 loss.backward()
                 named = model.named_parameters()
                 tensors.update({name: value.grad.numpy() for name, value in named if value.grad is not None})
+    if "U" in job.stages:
+        with writer.stage("U") as tensors:
+            update_torch.record(model, tensors)
 
 
 def _record(tensors: dict[str, np.ndarray], name: str, _module: Any, _args: Any, output: Any) -> None:

@@ -50,6 +50,11 @@ RULES: dict[str, tuple[str, str]] = {
         "Equal losses do not prove equal gradients: detached, doubled or unreduced ones train another model.",
         "Look for stop_gradient, a hand-written bprop, tied weights and scaling on the way to this parameter.",
     ),
+    "P601": (
+        "The same gradients must move the same weights by as much: another optimizer is another training.",
+        "Compare decay (decoupled, and of what), epsilon, bias correction, clipping (one norm over all), accumulation "
+        "(sum of what was divided once), and the first step of the warmup.",
+    ),
     "P501": (
         "Runs from the same weights and batches drift apart only by rounding, which grows slowly.",
         "Find the first step that differs; at step 1 it is the model or the batch, later the optimizer or schedule.",

@@ -14,6 +14,7 @@ from mappings.errors import UserError
 from mappings.families import family_for_config
 from mappings.formats.hf_directory import read_config
 from migrate.captures.store import MANIFEST, Capture
+from migrate.parity import updates
 from migrate.parity.curve import curve
 from migrate.parity.inputs import make_batch
 from migrate.parity.job import Job
@@ -44,12 +45,13 @@ def model(
 
     Each side runs in its own process, in fp32 on the same padded batch, and leaves files; only those are compared.
     Weights are used as stored. The stages run in the order W (weights, bit for bit), F (output of every module), L
-    (loss), G (every gradient); after the first that does not pass, the rest is skipped unless `keep_going`.
+    (loss), G (every gradient), U (two optimizer steps from injected gradients); after the first that does not pass, the
+    rest is skipped unless `keep_going`.
 
     Args:
         directory: Hugging Face model directory.
         candidate: directory that the MindSpore side loads instead; the same by default.
-        stages: which of W, F, L, G.
+        stages: which of W, F, L, G, U.
         tolerances: largest accepted differences.
         seed: of the batch.
         keep_going: judge every requested stage.
@@ -64,7 +66,9 @@ def model(
     family = family_for_config(config, str(directory / "config.json"))
     modules = expected_modules(family, config)
     parameters = [parameter.name for parameter in family.parameters(config)]
-    expected = {"W": parameters, "F": [*modules, LOGITS], "L": [], "G": parameters}
+    expected = {
+        "W": parameters, "F": [*modules, LOGITS], "L": [], "G": parameters, "U": updates.names(parameters),
+    }  # fmt: skip
     batch = make_batch(config, seed)
     report = Report("parity model", str(directory))
     if candidate is not None:

@@ -16,7 +16,7 @@ from migrate.parity.codes import finding
 from migrate.parity.inputs import valid_labels
 from migrate.report import Finding, Stage, Verdict
 
-TITLES = {"W": "W weights", "F": "F activations", "L": "L loss", "G": "G gradients"}
+TITLES = {"W": "W weights", "F": "F activations", "L": "L loss", "G": "G gradients", "U": "U updates"}
 ORDER = tuple(TITLES)
 FIRST = {"F": "first divergence: ", "G": "nearest to the loss: "}
 LISTED = 20  # findings per stage; all tensors stand in the facts
@@ -42,6 +42,9 @@ class Tolerances:
     """Measured at most 4e-7: both sides add about 80 fp32 terms of size 6 in another order."""
     gradients: float = 1e-4
     """Measured at most 2.2e-6; small gradients of the first layers carry the rounding of all later ones."""
+    updates: float = 1e-4
+    """Of what a parameter changed by in one step. Measured at most 6.3e-6 (the gradient norm); planted faults give 4e-4
+    and more."""
     element: float = 100.0
     """Bound of a single element, in units of the norm's bound. Measured at most 35 times a tensor's own figure."""
     noise: float = 4.0
@@ -106,7 +109,7 @@ def judge(
     mask = batch["attention_mask"] if stage == "F" else None
     # The first difference in the order of computation is the guilty one: for F as the reference recorded it, for G from
     # the loss backwards.
-    names = {"W": list(expected), "F": reference.names(stage), "G": list(reversed(expected))}[stage]
+    names = {"F": reference.names(stage), "G": list(reversed(expected))}.get(stage, list(expected))
     with reference.reader(stage) as left, candidate.reader(stage) as right:
         results = [compare(name, left(name), right(name), mask) for name in names]
     limits = _limits(stage, results, tolerances)
@@ -126,7 +129,7 @@ class _Limit:
 
 
 def _limits(stage: str, results: Sequence[Difference], tolerances: Tolerances) -> list[_Limit]:
-    relative = {"W": 0.0, "F": tolerances.activations, "G": tolerances.gradients}[stage]
+    relative = {"W": 0.0, "F": tolerances.activations, "G": tolerances.gradients, "U": tolerances.updates}[stage]
     return [_Limit(relative, relative * tolerances.element)] * len(results)
 
 
@@ -202,7 +205,7 @@ def _describe(stage: str, wrong: list[tuple[Difference, _Limit]]) -> list[Findin
             findings.append(finding(code, f"{TITLES[stage]}: {name}: {result.problem}", tensor=name))
             continue
         first = FIRST.get(stage, "") if index == 0 else ""
-        code = {"W": "P101", "F": "P201", "G": "P401"}[stage]
+        code = {"W": "P101", "F": "P201", "G": "P401", "U": "P601"}[stage]
         what = _what(stage, result, limit)
         findings.append(finding(code, f"{first}{name}: {what}; {result.where()}", tensor=name))
     if stage == "F" and len(wrong) > 1:

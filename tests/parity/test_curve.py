@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from mappings.errors import UserError
-from migrate.report import band
 from migrate.parity.command import curve
 from migrate.parity.curve import tolerance
-from migrate.report import Report, Verdict
+from migrate.report import Report, Verdict, band
 
 LOSSES = [5.0, 4.0, 3.5, 3.25, 3.0]
 

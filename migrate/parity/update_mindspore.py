@@ -1,0 +1,62 @@
+"""Stage U in MindSpore: a step of the runner's `Trainer`, whose forward and backward pass gives injected gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from migrate.parity.updates import NORM, RATE, UPDATES, changed, gradient
+
+
+def record(model: Any, tensors: dict[str, np.ndarray]) -> None:
+    """Takes the steps and records them. The model's parameters change.
+
+    Raises:
+        RuntimeError: the trainer left a step out.
+    """
+    from ms_models.train.config import OptimizerConfig, ScheduleConfig
+    from ms_models.train.schedule import learning_rate
+    from ms_models.train.step import Trainer
+
+    settings = UPDATES
+    optimizer = OptimizerConfig(
+        lr=settings.lr,
+        betas=settings.betas,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+        clip_norm=settings.clip_norm,
+    )
+    schedule = ScheduleConfig("cosine", settings.warmup_steps, settings.min_lr_ratio)
+    trainer = Trainer(model, model.mesh, optimizer, jit=False)
+    parameters = model.trainable_params()
+    injected = _Injected(parameters, trainer.gradients.adder(parameters))
+    trainer._passes = injected  # type: ignore[assignment]
+    labels = np.zeros((1, 2), np.int32)
+    batch = {"input_ids": labels, "attention_mask": labels + 1, "labels": labels}
+    for step in range(1, settings.steps + 1):
+        injected.step = step
+        before = {parameter.name: parameter.asnumpy().copy() for parameter in parameters}
+        lr = learning_rate(step, settings.run_steps, optimizer, schedule)
+        result = trainer.step([batch] * settings.micro_batches, lr)
+        if result.outcome != "updated":
+            raise RuntimeError(f"step {step}: {result.outcome}")
+        tensors[NORM.format(step)] = np.array([result.grad_norm], np.float32)
+        tensors[RATE.format(step)] = np.array([lr], np.float64)
+        for parameter in parameters:
+            tensors[changed(parameter.name, step)] = parameter.asnumpy() - before[parameter.name]
+
+
+class _Injected:
+    """Stands where the forward and backward passes are."""
+
+    def __init__(self, parameters: Any, add: Any) -> None:
+        self.parameters, self.add, self.step = parameters, add, 0
+
+    def accumulate(self, batches: Any, scale: Any) -> list[Any]:
+        """Adds the injected gradients of each micro-batch; gives a loss of 1 for each."""
+        from mindspore import Tensor
+
+        for micro_batch in range(len(batches)):
+            self.add([Tensor(gradient(p.name, tuple(p.shape), self.step, micro_batch)) for p in self.parameters])
+        return [Tensor(1.0)] * len(batches)

@@ -1,0 +1,50 @@
+"""Stage U in PyTorch: `torch.optim.AdamW` and `clip_grad_norm_` as a training script uses them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from migrate.parity.updates import NORM, RATE, UPDATES, changed, gradient
+
+
+def record(model: Any, tensors: dict[str, np.ndarray]) -> None:
+    """Takes the steps and records them. The model's parameters change."""
+    import torch
+
+    settings = UPDATES
+    named = list(model.named_parameters())
+    matrices = [parameter for _, parameter in named if parameter.dim() >= 2]
+    others = [parameter for _, parameter in named if parameter.dim() < 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        lr=settings.lr,
+        betas=settings.betas,
+        eps=settings.eps,
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _factor)
+    for step in range(1, settings.steps + 1):
+        optimizer.zero_grad()
+        for micro_batch in range(settings.micro_batches):
+            for name, parameter in named:
+                injected = torch.from_numpy(gradient(name, tuple(parameter.shape), step, micro_batch))
+                injected = injected.to(parameter.dtype)
+                parameter.grad = injected if parameter.grad is None else parameter.grad + injected
+        before = {name: parameter.detach().clone() for name, parameter in named}
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+        tensors[NORM.format(step)] = norm.detach().numpy().reshape(1)
+        tensors[RATE.format(step)] = np.array([optimizer.param_groups[0]["lr"]], np.float64)
+        optimizer.step()
+        schedule.step()
+        for name, parameter in named:
+            tensors[changed(name, step)] = (parameter.detach() - before[name]).numpy()
+
+
+def _factor(steps_done: int) -> float:
+    step, settings = steps_done + 1, UPDATES
+    if step <= settings.warmup_steps:
+        return step / settings.warmup_steps
+    t = (step - settings.warmup_steps) / (settings.run_steps - settings.warmup_steps)
+    return settings.min_lr_ratio + (1 - settings.min_lr_ratio) * (1 + math.cos(math.pi * t)) / 2

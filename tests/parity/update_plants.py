@@ -1,0 +1,149 @@
+"""Captures of stage U with one fault of an optimizer planted each: `python update_plants.py JOB OUT`.
+
+`PLANTS` says which tensor must be named first. `BENIGN` must pass.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from parity_planted import patched
+
+EMBEDDING = "model.embed_tokens.weight in step {}"
+PLANTS = {
+    "no bias correction": EMBEDDING.format(1),
+    "bias correction one step late": EMBEDDING.format(1),
+    "epsilon": EMBEDDING.format(1),
+    "epsilon within the root": EMBEDDING.format(1),
+    "another beta2": EMBEDDING.format(1),
+    "decay of norms and biases": "model.layers.0.input_layernorm.weight in step 1",
+    "no decay of the embedding": EMBEDDING.format(1),
+    "decay in the gradient": EMBEDDING.format(1),
+    "decay not scaled by the learning rate": EMBEDDING.format(1),
+    "no clipping": EMBEDDING.format(1),
+    "clipping by the largest parameter": "gradient norm of step 1",
+    "a tied table counted twice in the norm": "gradient norm of step 1",
+    "accumulation averaged once more": "gradient norm of step 1",
+    "the last micro-batch only": "gradient norm of step 1",
+    "warmup from zero": "learning rate of step 1",
+    "no warmup": "learning rate of step 1",
+}
+BENIGN = ("nothing", "clipping without the small number", "another order of buckets")
+
+
+def plants() -> dict[str, tuple[Any, str, Any]]:
+    """(where, attribute, replacement) of every plant."""
+    import mindspore as ms
+    from mindspore import ops
+
+    from ms_models.train import optimizer, parameter_groups, schedule, step
+    from ms_models.train.gradients import GradientBuffers
+
+    update, reduce, norm, adder = (
+        optimizer.AdamW.update, GradientBuffers.reduce, GradientBuffers.norm, GradientBuffers.adder,
+    )  # fmt: skip
+    rate = schedule.learning_rate
+
+    def counted(change: Callable[[int], int]) -> Callable[..., Any]:
+        def planted(self: Any, gradients: Any, lr: float, scale: float) -> Any:
+            own, self.step = self.step, change(self.step)
+            result = update(self, gradients, lr, scale)
+            self.step = own + 1
+            return result
+
+        return planted
+
+    def configured(**changes: Any) -> Callable[..., Any]:
+        def planted(self: Any, gradients: Any, lr: float, scale: float) -> Any:
+            self.config = replace(self.config, **changes)
+            return update(self, gradients, lr, scale)
+
+        return planted
+
+    def coupled(self: Any, gradients: Any, lr: float, scale: float) -> Any:
+        members = self.sharding.parameters
+        mixed = [
+            gradient + bucket.kept([members[i] for i in bucket.indices]) * (kind.weight_decay / scale)
+            for gradient, bucket, kind in zip(gradients, self.sharding.buckets, self._treatments, strict=True)
+        ]
+        before, self._kinds = self._kinds, [replace(kind, weight_decay=0.0) for kind in self._kinds]
+        result = update(self, mixed, lr, scale)
+        self._kinds = before
+        return result
+
+    def unscaled(self: Any, gradients: Any, lr: float, scale: float) -> Any:
+        before = self._kinds
+        self._kinds = [replace(kind, weight_decay=kind.weight_decay / lr / 100) for kind in before]
+        result = update(self, gradients, lr, scale)
+        self._kinds = before
+        return result
+
+    def in_root(self: Any, gradients: Any, lr: float, scale: float) -> Any:
+        root = ops.sqrt
+        with patched(ops, "sqrt", lambda x: root(x + self.config.eps)):
+            return update(self, gradients, lr, scale)
+
+    def last_only(self: Any, parameters: Any) -> Any:
+        add = adder(self, parameters)
+
+        def planted(gradients: Any) -> None:
+            self.zero()
+            add(gradients)
+
+        return planted
+
+    def largest(self: Any, reduced: Any) -> float:
+        return max(float(ms.ops.square(kept).sum().asnumpy()) ** 0.5 for kept in reduced)
+
+    def twice(self: Any, reduced: Any) -> float:
+        table = next(i for i, b in enumerate(self.sharding.buckets) if "model.embed_tokens.weight" in b.names)
+        again = float(ops.square(reduced[table]).sum().asnumpy())
+        return float((norm(self, reduced) ** 2 + again) ** 0.5)
+
+    def reversed_sum(self: Any, reduced: Any) -> float:
+        squares = [float(ops.square(ops.flip(kept, (0,))).sum().asnumpy()) for kept in reversed(reduced)]
+        return float(sum(squares) ** 0.5)
+
+    adam, buffers, groups = optimizer.AdamW, GradientBuffers, parameter_groups
+    rows = 131
+    return {
+        "nothing": (adam, "update", update),
+        "clipping without the small number": (step, "clip_factor", lambda n, limit: min(1.0, limit / n)),
+        "another order of buckets": (buffers, "norm", reversed_sum),
+        "no bias correction": (adam, "update", counted(lambda done: done + 10**6)),
+        "bias correction one step late": (adam, "update", counted(lambda done: done + 1)),
+        "epsilon": (adam, "update", configured(eps=1e-6)),
+        "epsilon within the root": (adam, "update", in_root),
+        "another beta2": (adam, "update", configured(betas=(0.9, 0.999))),
+        "decay of norms and biases": "model.layers.0.input_layernorm.weight in step 1",
+        "no decay of the embedding": (groups, "decays", lambda shape: len(shape) >= 2 and shape[0] != rows),
+        "decay in the gradient": (adam, "update", coupled),
+        "decay not scaled by the learning rate": (adam, "update", unscaled),
+        "no clipping": (step, "clip_factor", lambda n, limit: 1.0),
+        "clipping by the largest parameter": (buffers, "norm", largest),
+        "a tied table counted twice in the norm": (buffers, "norm", twice),
+        "accumulation averaged once more": (buffers, "reduce", lambda self: tuple(g / 2 for g in reduce(self))),
+        "the last micro-batch only": (buffers, "adder", last_only),
+        "warmup from zero": (schedule, "learning_rate", lambda n, *rest: rate(max(1, n - 1), *rest) * (n > 1)),
+        "no warmup": (schedule, "learning_rate", lambda n, steps, o, s: rate(n, steps, o, replace(s, warmup_steps=0))),
+    }
+
+
+def main(job: Path, out: Path) -> None:
+    """One capture per plant, all in this process."""
+    from migrate.parity.capture_mindspore import main as capture
+
+    table = plants()
+    for name in (*BENIGN, *PLANTS):
+        folder = out / name
+        folder.mkdir(parents=True)
+        with patched(*table[name]):
+            capture(job, folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
