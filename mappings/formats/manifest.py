@@ -76,8 +76,7 @@ class Manifest:
         target = directory / NAME
         temporary = target.with_suffix(f".tmp{os.getpid()}")
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump(body, file, indent=1, sort_keys=True)
-            file.write("\n")
+            file.write(json.dumps(body, indent=1, sort_keys=True) + "\n")
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from ms_models.train.checkpoints import random_state, stored_state
 from ms_models.train.checkpoints.writing import Contents, verified
 from ms_models.train.step import Trainer
 
+RANDOM = re.compile(r"random-rank\d+\.json")
+"""Names that `random_file` gives."""
 Side = Mapping[str, bytes]
 """Configuration and tokenizer of the model, by file name."""
 
@@ -25,7 +28,10 @@ def side_files(trainer: Trainer) -> Side:
     """
     origin = trainer.model.origin
     assert origin is not None, "a model in training was loaded from a directory"
-    return dict(origin.side_files()) if trainer.mesh.rank == 0 else {}
+    if trainer.mesh.rank:
+        return {}
+    # A checkpoint also has what each rank of that run wrote, which this run writes anew or has no rank for.
+    return {name: data for name, data in origin.side_files() if not RANDOM.fullmatch(name)}
 
 
 def contents(trainer: Trainer, side: Side, *, copy: bool) -> Contents:

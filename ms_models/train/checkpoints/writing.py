@@ -71,7 +71,9 @@ def write_manifest(
     files: dict[str, FileRecord] = {}
     records = [staging / RECORDS.format(rank) for rank in range(layout.world_size)]
     for path in records:
-        files |= {name: FileRecord(*record) for name, record in json.loads(path.read_bytes()).items()}
+        own = {name: FileRecord(*record) for name, record in json.loads(path.read_bytes()).items()}
+        assert not set(own) & set(files), f"two ranks wrote {set(own) & set(files)}"
+        files |= own
     for name, record in files.items():
         if (size := (staging / name).stat().st_size) != record.bytes:
             raise OSError(None, f"{size} bytes are there of {record.bytes} written", str(staging / name))

@@ -123,8 +123,11 @@ def test_a_defect_in_the_thread_is_raised_where_training_is(
 def test_the_checkpoint_a_run_came_from_may_go(trainer: Trainer, paths: tuple[Path, Path], tmp_path: Path) -> None:
     """Retention removes it in time; configuration and tokenizer come along all the same."""
     first = save(tmp_path, 1, trainer)
+    (first / "random-rank00007.json").write_text("{}")  # of a run with more ranks
+    (first / "tokenizer.json").write_text("{}")
     resumed = make_trainer(first)
     side = checkpoint.side_files(resumed)
+    assert set(side) == {"config.json", "tokenizer.json"}, "nothing that belongs to a rank"
     beside = make_saver(tmp_path)
     for number in (2, 3, 4):
         training = {"step": number, "tokens": 0, "optimizer_step": 0, "config": {}}

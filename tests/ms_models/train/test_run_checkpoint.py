@@ -12,10 +12,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from mappings.errors import UserError
-from mappings.families import family_for_config
 from mappings.formats.manifest import Manifest
 from mappings.layout import ParallelLayout
 from migrate.weights.command import reshard
@@ -24,30 +22,16 @@ from ms_models.train.checkpoints.recovery import verify
 from ms_models.train.checkpoints.run_directory import find_latest, read_manifest, remove_leftovers
 from ms_models.train.optimizer import MOMENTS
 from ms_models.train.step import Trainer
-from tests.ms_models.train.checkpoint_helpers import make_trainer, save, step, steps
+from tests.ms_models.train.checkpoint_helpers import (
+    DEEPSEEK,
+    DEEPSEEK_FAMILY,
+    make_trainer,
+    save,
+    step,
+    steps,
+    write_deepseek,
+)
 from tests.ms_models.train.run_helpers import read_tensors, write_data, write_model
-
-DEEPSEEK = {
-    "model_type": "deepseek_v3", "vocab_size": 53, "hidden_size": 24, "intermediate_size": 38, "num_hidden_layers": 2,
-    "moe_intermediate_size": 11, "num_attention_heads": 2, "num_key_value_heads": 2, "kv_lora_rank": 14,
-    "q_lora_rank": None, "qk_nope_head_dim": 5, "qk_rope_head_dim": 6, "v_head_dim": 9, "n_routed_experts": 4,
-    "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1,
-    "routed_scaling_factor": 1.7, "norm_topk_prob": True, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-    "rope_interleave": True, "hidden_act": "silu", "max_position_embeddings": 32, "num_nextn_predict_layers": 0,
-}  # fmt: skip
-DEEPSEEK_FAMILY = family_for_config(DEEPSEEK)
-
-
-def write_deepseek(directory: Path) -> Path:
-    directory.mkdir()
-    (directory / "config.json").write_text(json.dumps(DEEPSEEK))
-    rng = np.random.default_rng(0)
-    weights = {
-        p.name: (rng.standard_normal(p.shape) * 0.1 + ("norm" in p.name)).astype(np.float32)
-        for p in DEEPSEEK_FAMILY.parameters(DEEPSEEK)
-    }
-    save_file(weights, directory / "model.safetensors", {"format": "pt"})
-    return directory
 
 
 @pytest.fixture(scope="module")
