@@ -161,15 +161,32 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, place: Place, request
     assert_nothing_left(place.root / resumed)
 
 
-@pytest.mark.parametrize(
-    ("start", "way"), [pytest.param("tp2", ["dp2"], marks=pytest.mark.grid), ("dp2", ["one", "tp2"])]
-)
+@pytest.mark.parametrize(("start", "wanted"), [("dp2", "tp2"), pytest.param("tp2", "dp2", marks=pytest.mark.grid)])
 def test_a_run_goes_on_in_another_layout(
+    start: str, wanted: str, place: Place, one: list[dict[str, Any]], request: pytest.FixtureRequest
+) -> None:
+    """Cut anew after step 3, with the same global batch of 8 rows; the steps that follow are those of one process."""
+    request.getfixturevalue(start)
+    name, lines = f"{start}_as_{wanted}", list[str]()
+    config = place.config(wanted, name)
+    shutil.copytree(place.root / start, place.root / name)
+    with pytest.raises(UserError, match=r"was saved with layout .*; add --reshard to cut it anew"):
+        launching.launch(config, resume_from="step_00000003", echo=lines.append)
+    assert launching.launch(config, resume_from="step_00000003", reshard=True, echo=lines.append) == 0, lines
+    assert any(line.startswith("reshard: step_00000003 of layout") for line in lines), lines
+    assert any("going back to step_00000003: step_00000006 will be replaced" in line for line in lines), lines
+    assert max(differences(one, place.curve(name)).values()) <= TOLERANCE
+    assert_nothing_left(place.root / name)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize(("start", "way"), [("tp2", ["dp2"]), ("dp2", ["one", "tp2"])])
+def test_a_run_goes_on_from_what_the_weight_tool_cut(
     start: str, way: list[str], place: Place, one: list[dict[str, Any]], request: pytest.FixtureRequest
 ) -> None:
-    """Resharded after step 3, with the same global batch of 8 rows; the steps that follow are those of one process."""
+    """Cut by `msmigrate weights reshard` after step 3, same global batch; the steps that follow are one process's."""
     request.getfixturevalue(start)
-    checkpoint, name = place.root / start / "step_00000003", f"{start}_as_{way[-1]}"
+    checkpoint, name = place.root / start / "step_00000003", f"{start}_cut_{way[-1]}"
     for number, layout in enumerate(way):
         last = number == len(way) - 1
         out = place.root / (name if last else f"{name}_{layout}") / "step_00000003"
