@@ -28,6 +28,8 @@ EXIT_GRACE_S = 30.0
 """How long the launcher may take to end once every rank has finished."""
 CLUSTER_TIMEOUT_S = 120
 """How long ranks wait for each other, and for the scheduler, when they open communication."""
+EXIT_CODE_S = 2.0
+"""How long msrun, which looks once a second, may take to write how a rank died."""
 TAIL_LINES = 20
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded here, because a forked child must not load anything
@@ -168,6 +170,9 @@ class Ranks:
         dead = failed[0].lost if failed else self._dead(statuses)
         if not dead:
             return None
+        fresh = self.statuses()
+        if not failed and any(one.state == status.FAILED for one in fresh.values()):
+            return self._failure(fresh)  # msrun ended the others for it, between the two looks
         # msrun ends the other ranks when it sees the first die.
         pids = {statuses[rank].pid: rank for rank in dead}
         rank = next((pids[pid] for pid in self._exit_codes() if pid in pids), dead[0])
@@ -182,7 +187,11 @@ class Ranks:
         if pid == self._main.pid:
             code: int | None = self._main.wait()
         else:
-            code = self._exit_codes().get(pid)
+            deadline = time.monotonic() + EXIT_CODE_S
+            while (code := self._exit_codes().get(pid)) is None and time.monotonic() < deadline:
+                if self._main.poll() is not None:
+                    break
+                time.sleep(EXIT_CODE_S / 10)
         if code is None:
             return ""
         return f" of signal {-code}" if code < 0 else f" with exit code {code}"

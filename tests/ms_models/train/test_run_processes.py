@@ -82,7 +82,10 @@ def test_the_first_of_several_failures_is_the_reason(tmp_path: Path) -> None:
     assert (failure.rank, failure.cause, failure.message) == (1, "user", "first")
 
 
-def test_the_death_of_a_rank_is_the_reason_and_not_what_another_says_of_it(tmp_path: Path) -> None:
+def test_the_death_of_a_rank_is_the_reason_and_not_what_another_says_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "EXIT_CODE_S", 0.1)  # nobody here is msrun
     body = """
     killed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     status.Status(1, killed.pid, status.RUNNING, 1.0).write(logs)
@@ -99,6 +102,30 @@ def test_the_death_of_a_rank_is_the_reason_and_not_what_another_says_of_it(tmp_p
     failure = watch(tmp_path, own_fault, world=2)
     assert failure is not None
     assert (failure.rank, failure.message) == (0, "connection lost")
+
+
+def test_a_rank_that_was_ended_for_the_failure_of_another_is_not_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    child.wait()
+    status.Status(1, child.pid, status.RUNNING, 1.0).write(logs)
+    status.report(logs, 0, status.RUNNING)
+    time.sleep(60)
+    """
+    true_dead = Ranks._dead
+
+    def fails_meanwhile(self: Ranks, statuses: dict[int, status.Status]) -> list[int]:
+        dead = true_dead(self, statuses)
+        if dead:
+            status.Status(0, statuses[0].pid, status.FAILED, 2.0, "user", "no such thing").write(tmp_path)
+        return dead
+
+    monkeypatch.setattr(Ranks, "_dead", fails_meanwhile)
+    failure = watch(tmp_path, body, world=2)
+    assert failure is not None
+    assert (failure.rank, failure.cause) == (0, "user")
 
 
 def test_of_several_dead_ranks_the_one_that_the_launcher_saw_first_is_the_reason(tmp_path: Path) -> None:
