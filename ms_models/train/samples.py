@@ -34,6 +34,15 @@ class Sampler:
         if wanted and self.refusal is None:
             rows = validation_batches(config.data_parts, micro_batch_size=1, limit=wanted)
             self._prompts += [_beginning(row, config.metrics.prefix_tokens) for row in rows]
+        self._new = config.metrics.sample_tokens
+        limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+        if self._prompts and self.refusal is None and limit is not None:
+            longest = max(map(len, self._prompts))
+            self._new = min(self._new, limit - longest)
+            if self._new < 1:
+                self.refusal = (
+                    f"samples: left out, a prompt of {longest} tokens fills the {limit} positions of the model"
+                )
 
     def samples(self, step: int) -> list[dict[str, str]]:
         """Continuations after a step. Every rank calls it.
@@ -44,17 +53,13 @@ class Sampler:
         if not self._prompts or self.refusal is not None:
             return []
         longest = max(map(len, self._prompts))
-        limit = getattr(self._model.config, "max_position_embeddings", None)
-        new = self._config.sample_tokens if limit is None else min(self._config.sample_tokens, limit - longest)
-        if new < 1:
-            return []
         ids = np.zeros((len(self._prompts), longest), np.int32)
         mask = np.zeros_like(ids)
         for row, prompt in enumerate(self._prompts):
             ids[row, longest - len(prompt) :] = prompt
             mask[row, longest - len(prompt) :] = 1
         choose = Drawing(self._config.temperature, [self._seed, step]) if self._config.temperature else likeliest
-        made = self._model.generate(Tensor(ids), new, Tensor(mask), choose).asnumpy()[:, longest:]
+        made = self._model.generate(Tensor(ids), self._new, Tensor(mask), choose).asnumpy()[:, longest:]
         return [
             {"prompt": self._texts.text(prompt), "text": self._texts.text(row.tolist())}
             for prompt, row in zip(self._prompts, made, strict=True)

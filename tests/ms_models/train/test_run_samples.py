@@ -66,6 +66,8 @@ def test_what_cannot_be_continued_is_said(config: RunConfig) -> None:
     cut = replace(config, layout=replace(config.layout, pp=2))
     sampler = Sampler(cut, model)
     assert sampler.refusal is not None and "pp=2" in sampler.refusal and sampler.samples(1) == []
+    long = Sampler(replace(config, metrics=replace(config.metrics, prompts=("w1 " * 32,))), model)
+    assert long.refusal is not None and "32 tokens fills the 32 positions" in long.refusal and long.samples(1) == []
     (Path(config.model.path) / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="tokenizer"):
         Sampler(config, model)
