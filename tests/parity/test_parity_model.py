@@ -143,7 +143,8 @@ def test_keep_going_judges_every_stage(qwen2: Path, cached: None, tmp_path: Path
     shutil.copytree(qwen2, tmp_path / "candidate")
     edit_config(rms_norm_eps=1e-3)(tmp_path / "candidate")
     report = command.model(qwen2, candidate=tmp_path / "candidate", keep_going=True, timeout_s=120)
-    assert [stage.verdict for stage in report.stages] == [Verdict.PASS] + [Verdict.FAIL] * 3
+    # Injected gradients do not ask what the model computes.
+    assert [stage.verdict for stage in report.stages] == [Verdict.PASS, *[Verdict.FAIL] * 3, Verdict.PASS]
 
 
 def test_a_model_that_does_not_load_could_not_run(qwen2: Path, cached: None, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
         "epsilon": (adam, "update", configured(eps=1e-6)),
         "epsilon within the root": (adam, "update", in_root),
         "another beta2": (adam, "update", configured(betas=(0.9, 0.999))),
-        "decay of norms and biases": "model.layers.0.input_layernorm.weight in step 1",
+        "decay of norms and biases": (groups, "decays", lambda shape: True),
         "no decay of the embedding": (groups, "decays", lambda shape: len(shape) >= 2 and shape[0] != rows),
         "decay in the gradient": (adam, "update", coupled),
         "decay not scaled by the learning rate": (adam, "update", unscaled),
