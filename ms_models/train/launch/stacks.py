@@ -78,17 +78,18 @@ def collect(logs: Path, pids: Mapping[int, int]) -> dict[int, Trace]:
     """
     paths = {rank: logs / file_name(rank) for rank in pids}
     before = {rank: _size(path) for rank, path in paths.items()}
-    states = {}
+    states, asked = {}, []
     for rank, pid in pids.items():
         try:
             states[rank] = str(psutil.Process(pid).status())
             # A process that has not got as far as to answer would be ended by the signal.
             if paths[rank].is_file():
                 os.kill(pid, SIGNAL)
+                asked.append(rank)
         except (psutil.NoSuchProcess, ProcessLookupError):
             states[rank] = "gone"
-    _wait(lambda: all(_size(paths[rank]) > before[rank] for rank in pids))
-    time.sleep(0.2)  # the rest of a dump that has begun
+    _wait(lambda: all(_size(paths[rank]) > before[rank] for rank in asked))
+    time.sleep(0.2 if asked else 0)  # the rest of a dump that has begun
     return {rank: Trace(states[rank], main_thread(_new_text(paths[rank], before[rank]))) for rank in pids}
 
 
