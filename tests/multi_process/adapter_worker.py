@@ -46,7 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
 def configured(root: Path, **sections: Any) -> RunConfig:
     dp = sections.get("layout", {}).get("dp", 1)
     arguments = {"vocab_size": 257, "n_layer": 5, "n_head": 4, "n_kv_head": 2, "n_embd": 16, "hidden_dim": 24}
-    data = {"max_bytes": 400000, "block_size": 16, "batch_size": 2, "num_workers": 0, "seed": 1}
+    data = {"max_bytes": 2000000, "block_size": 16, "batch_size": 2, "num_workers": 0, "seed": 1}
     adapter = {
         "repository": str(root / "repository"), "module": "model", "class_name": "GPT", "select": 1,
         "arguments": {"config": {"_target_": "model:GPTConfig", "max_seq_len": 32, **arguments}},

@@ -35,6 +35,7 @@ def build_adapted(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject
     repository = Repository(adapter, mesh)
     # Weights that are drawn are drawn as wholes, alike on every rank.
     seed_all(config.train.seed, 0)
+    repository.seed(config.train.seed)
     module = repository.build()
     module.set_train()
     model = AdaptedModel(module, adapter, mesh, config.parallel)
@@ -46,10 +47,12 @@ def build_adapted(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject
     model.origin = AdaptedOrigin(model.place.tensors, model.buffers())
     loader = None if adapter.batches is None else RepositoryLoader(config, repository, mesh.coordinates["dp"])
     convert = Labels(adapter)
-    attempt(model, convert(_sample(config) if loader is None else loader.peek(), np.zeros(0), TRAIN))
+    sample = _sample(config) if loader is None else loader.peek()
+    attempt(model, convert(sample, np.zeros(0), TRAIN), jit=config.train.jit)
     model.keep_own_blocks()
     # Dropout of what tensor-parallel ranks all have must drop the same places; replicas see other samples.
     seed_all(config.train.seed, mesh.coordinates["dp"])
+    repository.seed(config.train.seed + mesh.coordinates["dp"])
     return Subject(model, convert.count, convert, loader)
 
 

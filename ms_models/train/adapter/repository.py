@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from ms_models.train.config.adapter import TARGET, AdapterConfig
 
 SHARDED = "ms_compat/current.py"
 """File of a repository that was converted with `--shard`: the mesh of its cut layers."""
+GENERATOR = "ms_compat/random.py"
+"""File of a repository that draws random numbers as torch does."""
 
 
 class Repository:
@@ -108,10 +110,18 @@ class Repository:
             return self.call(value[TARGET], value, where)
         return {key: self._value(item, where) for key, item in value.items()}
 
+    def seed(self, seed: int) -> None:
+        """Seeds what its helpers draw from: a generator of their own, which MindSpore's seeds do not reach."""
+        for helpers in self._helpers(GENERATOR):
+            helpers.manual_seed(seed)
+
     def _tell_mesh(self) -> None:
-        for helpers in self.directory.rglob(SHARDED):
-            name = ".".join(helpers.relative_to(self.directory).with_suffix("").parts)
-            importlib.import_module(name).set_mesh(self.mesh)
+        for helpers in self._helpers(SHARDED):
+            helpers.set_mesh(self.mesh)
+
+    def _helpers(self, file: str) -> Iterator[Any]:
+        for path in sorted(self.directory.rglob(file)):
+            yield importlib.import_module(".".join(path.relative_to(self.directory).with_suffix("").parts))
 
 
 def _line(error: BaseException) -> str:

@@ -5,7 +5,9 @@ What does forward return, and can its blocks be taken apart? PyNative, whatever 
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import mindspore as ms
 import numpy as np
@@ -20,8 +22,13 @@ SAME = 1e-5
 """Relative difference of two losses up to which they are the same: the same operations, perhaps in threads."""
 
 
-def attempt(model: AdaptedModel, batch: Batch) -> None:
+def attempt(model: AdaptedModel, batch: Batch, *, jit: bool) -> None:
     """Runs a batch forward; every rank calls it with the same model, weights and batch.
+
+    Args:
+        model: with all of its blocks.
+        batch: of the run.
+        jit: whether forward has to compile.
 
     Raises:
         UserError: forward fails, returns something else than the configuration says, changes buffers, or does not have
@@ -50,6 +57,8 @@ def attempt(model: AdaptedModel, batch: Batch) -> None:
             )
     if model.takes_turns:
         _take_apart(model, value, *inputs)
+    if jit:
+        _compile(model, value, *inputs)
 
 
 def _loss(model: AdaptedModel, input_ids: Tensor, labels: Tensor, mask: Tensor) -> float:
@@ -82,6 +91,30 @@ def _loss(model: AdaptedModel, input_ids: Tensor, labels: Tensor, mask: Tensor) 
             f"expected {(*input_ids.shape, 'V')}"
         )
     return float(forward(input_ids, labels, mask)[0].asnumpy())
+
+
+def _compile(model: AdaptedModel, value: float, input_ids: Tensor, labels: Tensor, mask: Tensor) -> None:
+    def total(input_ids: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        return model.loss(input_ids, labels, mask)[0]
+
+    name = f"forward of {model.adapter.class_name}"
+    try:
+        compiled = float(ms.jit(total)(input_ids, labels, mask).asnumpy())
+    except Exception as error:
+        text = str(error)
+        inside = str(Path(model.adapter.repository).resolve())
+        places = [(file, line) for file, line in re.findall(r"[Ff]ile \"?([^\s\"]+?)\"?(?::|, line )(\d+)", text)]
+        own = [f"{file.removeprefix(inside + '/')}:{line}" for file, line in places if file.startswith(inside)]
+        where = f" at {own[-1]}" if own else ""
+        first = " ".join(text.split("\n", 1)[0].split())[:200]
+        raise UserError(
+            f"model.adapter: {name} does not compile{where} ({type(error).__name__}: {first}); set train.jit: false"
+        ) from error
+    if not _same(compiled, value) and _same(_loss(model, input_ids, labels, mask), value):  # else it draws numbers
+        raise UserError(
+            f"model.adapter: {name} gives {compiled:.8g} compiled and {value:.8g} operator by operator; set train.jit: "
+            "false"
+        )
 
 
 def _take_apart(model: AdaptedModel, value: float, input_ids: Tensor, labels: Tensor, mask: Tensor) -> None:
