@@ -30,6 +30,7 @@ def evaluate(
     import json as json_module
 
     from ms_models.train.launch.evaluating import Request, evaluate_model, layout_of
+    from ms_models.train.launch.signals import SIGNAL_EXIT, Interrupted
 
     request = Request(
         data=data,
@@ -43,7 +44,11 @@ def evaluate(
         jit=jit,
         timeout_s=timeout,
     )
-    found = evaluate_model(model, request, lambda line: typer.echo(line, err=True))
+    try:
+        found = evaluate_model(model, request, lambda line: typer.echo(line, err=True))
+    except Interrupted as interruption:
+        typer.echo(f"interrupted by {interruption}; every process was ended", err=True)
+        raise typer.Exit(SIGNAL_EXIT + interruption.number) from None
     if json:
         typer.echo(json_module.dumps(found, indent=2))
         return

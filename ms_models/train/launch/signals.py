@@ -6,6 +6,8 @@ import signal
 from types import FrameType
 from typing import Any
 
+SIGNAL_EXIT = 128
+"""Exit code of a command that a signal ended, less the number of the signal."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -19,11 +19,10 @@ from ms_models.train.launch.joining import follow
 from ms_models.train.launch.place import NodePlace
 from ms_models.train.launch.processes import environment
 from ms_models.train.launch.run_data import data_of_run
-from ms_models.train.launch.signals import Interrupted, Signals
+from ms_models.train.launch.signals import SIGNAL_EXIT, Interrupted, Signals
 from ms_models.train.launch.terminal import Terminal
 
 WORKER = "ms_models.train.worker"
-SIGNAL_EXIT = 128
 
 
 def launch(
