@@ -1,6 +1,6 @@
 """Layouts that others published for large models, and what a plan says of them.
 
-    python tests/plan/published.py
+    python -m tests.plan.published
 
 prints the table of docs/plan.md. Configurations are sizes from the sources; `gpt2` stands for Megatron's GPT.
 """
