@@ -36,9 +36,8 @@ def build_adapted(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject
     # Weights that are drawn are drawn as wholes, alike on every rank.
     seed_all(config.train.seed, 0)
     repository.seed(config.train.seed)
-    module = repository.build()
-    module.set_train()
-    model = AdaptedModel(module, adapter, mesh, config.parallel)
+    model = AdaptedModel(repository.build(), adapter, mesh, config.parallel)
+    model.set_train()
     if resume is not None:
         load(model, resume)
         model.place = replace(model.place, saved=Tensors.read(resume))

@@ -148,6 +148,20 @@ def test_a_micro_batch_without_labels_changes_nothing(repository: Path, tmp_path
     assert float(trainer.model.loss(*(Tensor(empty[key]) for key in ("input_ids", "labels")))[0].asnumpy()) == 0
 
 
+def test_dropout_is_on_in_training_also_after_an_evaluation(repository: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(repository, tmp_path, with_model(dropout=0.5))
+    inputs = [Tensor(batches(1)[0][key]) for key in ("input_ids", "labels")]
+
+    def losses() -> set[float]:
+        return {float(trainer.model.loss(*inputs)[0].asnumpy()) for _ in range(3)}
+
+    assert len(losses()) == 3
+    trainer.evaluate(batches(1))
+    assert len(losses()) == 3
+    trainer.model.set_train(False)
+    assert len(losses()) == 1
+
+
 def test_labels_are_shifted_where_forward_does_not(repository: Path, tmp_path: Path) -> None:
     """Prepared data has the token itself as the label of a position."""
     data = write_data(tmp_path / "data")  # its ids go beyond this model's vocabulary, which is made larger
