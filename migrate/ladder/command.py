@@ -23,7 +23,7 @@ GOOD_EFFICIENCY = 0.6
 """T6: below this share of linear speed, a rung gets advice."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Climbed:
     """A rung that ran."""
 
@@ -126,8 +126,7 @@ def _compare(report: Report, climbed: list[Climbed], repetition: Measured | None
     rows = []
     for number, one in enumerate(climbed):
         before = climbed[number - 1] if number else None
-        figures = _speed(first, one)
-        rows.append({"rung": one.rung.name, "layout": str(one.rung.layout), **figures})
+        rows.append({"rung": one.rung.name, "layout": str(one.rung.layout), **_speed(first, one)})
         for field in FIELDS:
             curve = one.measured.curves[field]
             steps = sorted(curve)
@@ -135,9 +134,9 @@ def _compare(report: Report, climbed: list[Climbed], repetition: Measured | None
                 Curve(f"rung {one.rung.name}", [float(s) for s in steps], [curve[s] for s in steps], field)
             )
         if before is None:
-            report.stages.append(Stage("rung 1", Verdict.PASS, "the reference", len(one.measured.steps), figures))
+            report.stages.append(Stage("rung 1", Verdict.PASS, "the reference", len(one.measured.steps)))
             continue
-        is_named = _judge(report, first, before, one, repetition, floor, figures, is_named)
+        is_named = _judge(report, first, before, one, repetition, floor, is_named)
     report.facts["rungs"] = rows
     _efficiency(report, climbed)
 
@@ -164,13 +163,13 @@ def _judge(
     one: Climbed,
     repetition: Measured | None,
     floor: float,
-    figures: dict[str, float | int | str],
     is_named: bool,
 ) -> bool:
     """Adds the stage of a rung; whether a deviating rung has been named by now."""
-    for field in FIELDS:
-        figures[f"{field} to rung 1"] = judging.largest(first.measured, one.measured, field)
-        figures[f"{field} to rung {before.rung.name}"] = judging.largest(before.measured, one.measured, field)
+    figures: dict[str, float | int | str] = {}
+    for reference in dict.fromkeys((first, before)):
+        for field in FIELDS:
+            figures[f"{field} to rung {reference.rung.name}"] = judging.largest(reference.measured, one.measured, field)
     deviation = judging.first_deviation(first.measured, repetition, one.measured, floor)
     name = f"rung {one.rung.name}"
     compared = len(one.measured.steps)

@@ -45,4 +45,4 @@ def ladder(
     )
     if html is not None:
         render([result], html, title=f"ladder {config.name}")
-    finish(result, json, report)
+    finish(result, json, report, rows=True)

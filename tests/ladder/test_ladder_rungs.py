@@ -162,7 +162,8 @@ def test_a_healthy_ladder_is_clean_and_not_run_twice(played: dict[str, Any]) -> 
     assert played["calls"] == ["rung_1", "rung_1_again", "rung_2", "rung_4"]
     assert [stage.name for stage in report.stages] == ["noise", "rung 1", "rung 2", "rung 4"]
     assert {curve.group for curve in report.curves} == {"loss", "grad_norm"}
-    assert report.stages[2].figures["efficiency"] == 0.5
+    assert report.facts["rungs"][1]["efficiency"] == 0.5
+    assert report.stages[3].figures["loss to rung 2"] == 0
     assert climb(played).exit_code == 0
     assert len(played["calls"]) == 4, "finished rungs are not run again"
     climb(played, steps=2)
