@@ -63,6 +63,7 @@ def write_shard(raw: Path, seq_length: int) -> Records:
             writer.write_raw_data([dict(zip(FIELDS, row, strict=True)) for row in rows[start : start + WRITE_ROWS]])
         writer.commit()
         for file in files:
+            file.chmod(raw.stat().st_mode)  # MindRecord's own is 0600, whatever the umask
             with file.open("rb") as done:
                 os.fsync(done.fileno())
     except (RuntimeError, OSError) as error:  # of MindSpore, and of the disk

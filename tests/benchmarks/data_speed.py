@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/data_speed.py [--megabytes 24] [--seq-length 1024] [--repeat 3]
 
 The corpus is JSON lines made of the source of Python's standard library, the tokenizer a byte-level BPE of 8,000 tokens
-trained on it. Every way runs in a process of its own; the median is told. Tokens count without end tokens.
+trained on it. Every way runs in a process of its own; the median is told, and the CPU
+time of all processes, which a busy machine changes less. Tokens count without end tokens.
 
 * one by one: the tokenizer is called once a document, rows are concatenated and written with MindRecord's `FileWriter`
   as they come: what a first script does.
@@ -45,7 +46,7 @@ def main() -> None:
             ways += [(f"datasets.map, {n} processes", ["datasets", str(n)]) for n in options.processes]
         ways += [(f"msmigrate data, {n} processes", ["prepare", str(n)]) for n in options.processes]
         ways += [("loader, when asked for", ["load", "0"]), ("loader, read ahead", ["load", "2"])]
-        print("| way | seconds | tokens/s | against one by one |\n|---|---|---|---|")
+        print("| way | seconds | CPU seconds | tokens/s | against one by one |\n|---|---|---|---|---|")
         base = None
         for title, arguments in ways:
             found = [_run(home, *arguments, str(options.seq_length)) for _ in range(options.repeat)]
@@ -53,7 +54,9 @@ def main() -> None:
             speed = found[0]["tokens"] / seconds
             base = speed if arguments[0] == "simple" else base
             share = f"{speed / base:.1f}" if base and arguments[0] != "load" else ""
-            print(f"| {title} | {seconds:.1f} | {speed:,.0f} | {share} |", flush=True)
+            cpu = [one["cpu"] for one in found if "cpu" in one]
+            cpu_text = f"{statistics.median(cpu):.1f}" if cpu else ""
+            print(f"| {title} | {seconds:.1f} | {cpu_text} | {speed:,.0f} | {share} |", flush=True)
 
 
 def _run(home: Path, *arguments: str) -> dict[str, float]:

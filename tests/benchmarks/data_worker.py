@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import sys
 import time
@@ -138,5 +139,8 @@ if __name__ == "__main__":
     begin = time.perf_counter()
     figures = WAYS[way](place, *map(int, sys.argv[3:]))
     if figures is None:
-        figures = {"seconds": time.perf_counter() - begin, "tokens": int((place / "tokens").read_text())}
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        cpu = sum(one.ru_utime + one.ru_stime for one in used)
+        tokens = int((place / "tokens").read_text())
+        figures = {"seconds": time.perf_counter() - begin, "cpu": cpu, "tokens": tokens}
     print(json.dumps(figures))
