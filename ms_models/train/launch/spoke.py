@@ -68,26 +68,30 @@ class Spoke(Peers):
         while True:
             tick()
             try:
-                peer = socket.create_connection((self._place.host, self._place.port), timeout=RETRY_S)
-            except OSError as error:
+                answer = self._hello(tick)
+                break
+            except (OSError, LostMaster) as error:  # not there yet, ended just now, or another program
                 if time.monotonic() > deadline:
                     raise UserError(
                         f"launch.master: node 0 did not answer at {self._place.host}:{self._place.port} within "
                         f"{wait_s:g} s ({error}); start it, or correct --master"
                     ) from error
                 time.sleep(RETRY_S)
-                continue
-            self._link = Connection(peer, lambda: self._news)
-            self._link.send("hello", node=self._place.node, host=socket.gethostname(), facts=self._facts)
-            try:
-                answer = self._await(("welcome", "refused"), tick)
-            except LostMaster:
-                continue  # it ended just now, or is another program; the deadline holds
-            if answer["kind"] == "refused":
-                raise UserError(f"node 0 refused this machine: {answer['message']}")
-            self._check_shared(answer["token"], tick)
-            self._link.send("ready")
-            return
+        if answer["kind"] == "refused":
+            raise UserError(f"node 0 refused this machine: {answer['message']}")
+        assert self._link is not None
+        self._check_shared(answer["token"], tick)
+        self._link.send("ready")
+
+    def _hello(self, tick: Callable[[], None]) -> Message:
+        peer = socket.create_connection((self._place.host, self._place.port), timeout=RETRY_S)
+        self._link = Connection(peer, lambda: self._news)
+        self._link.send("hello", node=self._place.node, host=socket.gethostname(), facts=self._facts)
+        try:
+            return self._await(("welcome", "refused"), tick)
+        except LostMaster:
+            self._link.close()
+            raise
 
     def await_start(self, tick: Callable[[], None]) -> Message:
         """What follows: a `start` or the `end`.

@@ -215,6 +215,20 @@ def test_the_others_wait_while_the_first_prepares_data(pair: Pair, error: Except
         assert "no such text" in str(results[0]) and "no such text" in str(results[1])
 
 
+def test_another_program_in_the_place_of_the_master_is_an_error(pair: Pair) -> None:
+    with socket.create_server(("127.0.0.1", pair.port)) as server:
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    server.accept()[0].close()
+                except OSError:
+                    return
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        assert "node 0 did not answer" in str(pair.begin(1, "pass", join_s=1).join())
+
+
 def test_a_master_that_does_not_answer_is_an_error(pair: Pair) -> None:
     assert "node 0 did not answer" in str(pair.begin(1, "pass", join_s=1).join())
 
