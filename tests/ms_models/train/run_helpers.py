@@ -31,14 +31,15 @@ LLAMA: dict[str, Any] = {
 }  # fmt: skip
 
 
-def write_model(directory: Path) -> Path:
-    """A Hugging Face directory with random weights, without a tokenizer."""
+def write_model(directory: Path, **changes: Any) -> Path:
+    """A Hugging Face directory with random weights, without a tokenizer; `changes` are of its configuration."""
     directory.mkdir(parents=True)
-    (directory / "config.json").write_text(json.dumps(LLAMA))
+    config = {**LLAMA, **changes}
+    (directory / "config.json").write_text(json.dumps(config))
     rng = np.random.default_rng(0)
     weights = {
         p.name: (rng.standard_normal(p.shape) * 0.1 + ("norm" in p.name)).astype(np.float32)
-        for p in family_for_config(LLAMA).parameters(LLAMA)
+        for p in family_for_config(config).parameters(config)
     }
     save_file(weights, directory / "model.safetensors", {"format": "pt"})
     return directory
