@@ -28,6 +28,7 @@ CONFIG = OptimizerConfig(
 LAYOUTS: dict[str, dict[str, Any]] = {
     "one": {},
     "dp2 zero2": {"dp": 2, "zero": 2},
+    "dp2 zero3": {"dp": 2, "zero": 3},
     "tp2": {"tp": 2},
     "pp2": {"pp": 2},
     "cp2": {"cp": 2},

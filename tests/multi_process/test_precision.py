@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Launch:
 
 
 @pytest.mark.parametrize("compute", ["fp32", "fp16"])
-@pytest.mark.parametrize("layout", ["dp2 zero2", "tp2", "pp2", "cp2"])
+@pytest.mark.parametrize("layout", ["dp2 zero2", "dp2 zero3", "tp2", "pp2", "cp2"])
 def test_steps_are_those_of_one_process(run: Launch, compute: str, layout: str) -> None:
     """Loss, gradient norm and size of the update, with groups that decay and learn differently."""
     for rank in run.ranks.values():
