@@ -54,7 +54,7 @@ CASES: dict[int, dict[str, Case]] = {
         "pp2": Case({"pp": 2}),
         "cp2": Case({"cp": 2}),
         "moe-dp2ep2z1": Case({"dp": 2, "ep": 2, "zero": 1}, "deepseek"),
-        "moe-tp2": Case({"tp": 2}, "deepseek"),
+        "moe-pp2": Case({"pp": 2}, "deepseek"),
     },
     4: {
         "dp2tp2z1": Case({"dp": 2, "tp": 2, "zero": 1}),
@@ -79,8 +79,8 @@ PAIRS: dict[int, list[tuple[str, str]]] = {
         ("tp2", "pp2"),
         ("pp2", "dp2z1"),
         ("cp2", "tp2"),
-        ("moe-dp2ep2z1", "moe-tp2"),
-        ("moe-tp2", "moe-dp2ep2z1"),
+        ("moe-dp2ep2z1", "moe-pp2"),
+        ("moe-pp2", "moe-dp2ep2z1"),
     ],
     4: [
         ("dp2tp2z1", "tp2pp2"),
