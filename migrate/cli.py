@@ -194,6 +194,45 @@ def parity_model(
     finish(command.model(directory, stages=names, seed=seed, keep_going=keep_going, track=shown), json, report)
 
 
+@parity.command("dumps")
+def parity_dumps(
+    reference: Annotated[Path, Directory],
+    candidate: Annotated[Path, Directory],
+    names: Annotated[
+        Path | None, typer.Option("--map", exists=True, dir_okay=False, help="YAML: reference name to candidate name.")
+    ] = None,
+    allow: Annotated[list[str] | None, typer.Option(help="A name that only one side has. Repeatable.")] = None,
+    stages: Annotated[str | None, typer.Option(help="Some of W,F,L,G,U; all of the reference by default.")] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Compare what two training scripts captured, maybe on two machines (see `parity helper`)."""
+    from migrate.parity import dumps
+    from migrate.parity.matching import read_map
+
+    result = dumps.dumps(
+        reference,
+        candidate,
+        stages=None if stages is None else [name.strip() for name in stages.split(",")],
+        names=None if names is None else read_map(names),
+        allow=allow or (),
+        keep_going=keep_going,
+    )
+    finish(result, json, report)
+
+
+@parity.command("helper")
+def parity_helper(
+    framework: Annotated[str, typer.Argument(help="torch or mindspore.")],
+) -> None:
+    """Print a class to paste into a training script; it writes what `parity dumps` compares."""
+    if framework not in ("torch", "mindspore"):
+        raise UserError(f"parity helper: {framework!r} is none of torch, mindspore")
+    source = Path(__file__).parent / "parity" / "paste" / f"{framework}_capture.py"
+    typer.echo(source.read_text(encoding="utf-8"), nl=False)
+
+
 @parity.command("curve")
 def parity_curve(
     reference: Annotated[Path, File],

@@ -90,7 +90,12 @@ class Capture:
     @contextmanager
     def reader(self, stage: str) -> Iterator[Any]:
         """A function from name to array, for the tensors of a stage."""
+        path = self.out / self.stages[stage]["file"]
+        if path.suffix == ".npz":
+            with np.load(path) as arrays:
+                yield arrays.__getitem__
+            return
         from safetensors import safe_open
 
-        with safe_open(self.out / self.stages[stage]["file"], framework="np") as file:
+        with safe_open(path, framework="np") as file:
             yield file.get_tensor

@@ -120,6 +120,11 @@ def judge(
     return _verdict(stage, results, limits)
 
 
+def verdict_of(stage: str, results: list[Difference], tolerances: Tolerances) -> Judgement:
+    """The verdict on comparisons made elsewhere; the first difference is the guilty one."""
+    return _verdict(stage, results, _limits(stage, results, tolerances))
+
+
 @dataclass(frozen=True)
 class _Limit:
     relative: float
@@ -129,7 +134,9 @@ class _Limit:
 
 
 def _limits(stage: str, results: Sequence[Difference], tolerances: Tolerances) -> list[_Limit]:
-    relative = {"W": 0.0, "F": tolerances.activations, "G": tolerances.gradients, "U": tolerances.updates}[stage]
+    relative = {
+        "W": 0.0, "F": tolerances.activations, "L": tolerances.loss, "G": tolerances.gradients, "U": tolerances.updates,
+    }[stage]  # fmt: skip
     return [_Limit(relative, relative * tolerances.element)] * len(results)
 
 
@@ -205,7 +212,7 @@ def _describe(stage: str, wrong: list[tuple[Difference, _Limit]]) -> list[Findin
             findings.append(finding(code, f"{TITLES[stage]}: {name}: {result.problem}", tensor=name))
             continue
         first = FIRST.get(stage, "") if index == 0 else ""
-        code = {"W": "P101", "F": "P201", "G": "P401", "U": "P601"}[stage]
+        code = {"W": "P101", "F": "P201", "L": "P301", "G": "P401", "U": "P601"}[stage]
         what = _what(stage, result, limit)
         findings.append(finding(code, f"{first}{name}: {what}; {result.where()}", tensor=name))
     if stage == "F" and len(wrong) > 1:
