@@ -201,7 +201,7 @@ class VocabParallelEmbedding(_WholeState, Embedding):
         self.start = group.index * self.rows
         row = -1 if self.padding_id is None else self.padding_id - self.start
         self.padding_idx = row if 0 <= row < self.rows else None
-        self.scale = None
+        self.scale = self.compute = None
         self.reduce = ReduceFromGroup(group)
         self.reset_parameters()
 

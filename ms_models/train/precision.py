@@ -11,7 +11,7 @@ from ms_models.train.config import PrecisionConfig
 
 
 def check_precision(precision: PrecisionConfig, model: Any) -> None:
-    """Refuses a format that the model was not built for, or that the device has no arithmetic in.
+    """Refuses a format that the model was not built for, or that the device does not compute in.
 
     Args:
         precision: of the run.
@@ -26,6 +26,15 @@ def check_precision(precision: PrecisionConfig, model: Any) -> None:
             f"precision.compute is {precision.compute!r}, but this model computes in {built}; models of converted code "
             "compute as their own code says: set precision.compute to fp32"
         )
+    check_device(precision)
+
+
+def check_device(precision: PrecisionConfig) -> None:
+    """Refuses a format that this device does not compute in.
+
+    Raises:
+        UserError: says which to set.
+    """
     if precision.compute == "bf16" and ms.get_current_device()[0] == "CPU":
         raise UserError(
             "precision.compute is 'bf16', which MindSpore does not compute in on CPU; set fp16 or fp32 here"

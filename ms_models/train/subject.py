@@ -16,6 +16,7 @@ from ms_models.data.loader import Batch
 from ms_models.data.records import TRAIN
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.config import RunConfig
+from ms_models.train.precision import check_device
 from ms_models.train.step import count_valid
 from ms_models.train.task import MASKED, check_task
 
@@ -51,6 +52,7 @@ def build(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject:
 
         return build_adapted(config, mesh, resume)
     assert config.model.path is not None
+    check_device(config.precision)
     raw = read_config(resume or Path(config.model.path))
     if check_task(config, family_for_config(raw)) == MASKED:
         from ms_models.train.encoders import build_encoder
