@@ -73,8 +73,8 @@ def ladder(
     climbed: list[Climbed] = []
     repetition: Measured | None = None
     for rung in (rungs[0], again, *rungs[1:]):
-        if (code := run_rung(settings, rung, say)) != 0:
-            _failed(report, rung, code, settings)
+        if problem := _problem(settings, rung, say, is_first=rung is rungs[0]):
+            _failed(report, rung, problem, settings)
             break
         if settings.machines.node_rank > 0:
             continue
@@ -102,8 +102,19 @@ def _model(config: Any) -> tuple[Any, dict[str, Any]]:
     return family_for_config(raw, str(directory / "config.json")), raw
 
 
-def _failed(report: Report, rung: Rung, code: int, settings: Ladder) -> None:
-    message = f"rung {rung.name} ({rung.layout}) ended with exit code {code}"
+def _problem(settings: Ladder, rung: Rung, say: Callable[[str], None], *, is_first: bool) -> str:
+    """Runs a rung; what was wrong with it, or nothing. What is wrong with the first one is wrong with the run."""
+    try:
+        code = run_rung(settings, rung, say)
+    except UserError as error:
+        if is_first:
+            raise
+        return f"did not run: {error}"
+    return f"ended with exit code {code}" if code else ""
+
+
+def _failed(report: Report, rung: Rung, problem: str, settings: Ladder) -> None:
+    message = f"rung {rung.name} ({rung.layout}) {problem}"
     logs = settings.root / rung.directory / "logs"
     report.findings.append(
         Finding(

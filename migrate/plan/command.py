@@ -78,6 +78,7 @@ def _planned(plan: Plan, one: Planned) -> dict[str, Any]:
         "micro_batch_size": choice.micro_batch,
         "micro_batches": choice.micro_batches,
         "memory_bytes": one.memory.to_dict(),
+        "activation_bytes_by_recompute": {name: found.activations for name, found in plan.by_recompute(one).items()},
         "step_s": time.total,
         "seconds": {"compute": time.compute, "recompute": time.recompute, "idle": time.idle, **vars(time.seconds)},
         "bubble": time.bubble,
@@ -153,6 +154,8 @@ def _details(plan: Plan) -> Iterator[str]:
     sent = {axis: size for axis, size in vars(best.time.sent).items() if size}
     if sent:
         yield "   GB sent per rank and step: " + ", ".join(f"{axis} {size / 1e9:.2f}" for axis, size in sent.items())
+    policies = plan.by_recompute(best).items()
+    yield "   activations by recompute policy, GiB: " + ", ".join(f"{n} {m.activations / GIB:.2f}" for n, m in policies)
     feasible = plan.variants[best.axes]
     yield "   micro-batches that fit: " + ", ".join(
         f"{size} (recompute {feasible[size].choice.recompute}, {feasible[size].time.total:.2f} s)"

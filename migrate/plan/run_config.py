@@ -56,6 +56,9 @@ def write(plan: Plan, path: Path, model: Path, data: Path, output: Path) -> None
         f"# estimated: {best.memory.total / 2**30:.1f} GiB per rank, {best.time.total:.2f} s per step on "
         f"{plan.hardware.name}\n# train.steps, optimizer and schedule are yours to set\n"
     )
+    if plan.job.devices > plan.job.node_size:
+        nodes = plan.job.devices // plan.job.node_size
+        head += f"# on each machine: msmigrate train {path.name} --nnodes {nodes} --node-rank R --master HOST:PORT\n"
     try:
         path.write_text(head + yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     except OSError as error:

@@ -56,8 +56,18 @@ class Plan:
     refused: Refusals = field(default_factory=Refusals)
     looked_at: int = 0
     """Combinations of layout, schedule, ZeRO stage and micro-batch."""
+    widths: dict[int, LayerWidths] = field(default_factory=dict)
+    """By kind of layer."""
     useful_flops: float = 0.0
     """Of one step."""
+
+    def by_recompute(self, planned: Planned) -> dict[str, RankMemory]:
+        """Memory of a layout under each recompute policy; of ZeRO 3, which computes layers again anyway, under one."""
+        policies = ("none",) if planned.choice.layout.zero == 3 else RECOMPUTE
+        return {
+            policy: memory(self.shapes, self.widths, replace(planned.choice, recompute=policy), self.job, self.engine)
+            for policy in policies
+        }
 
     def mfu(self, time: StepTime) -> float:
         """Useful operations over what the devices could do at their peak."""
@@ -85,7 +95,7 @@ def search(
         choices: candidates to look at instead of all.
     """
     plan = Plan(job, shapes, engine, hardware)
-    widths = {kind: LayerWidths.of(shapes, kind) for kind in set(shapes.kind_of_layer)}
+    widths = plan.widths = {kind: LayerWidths.of(shapes, kind) for kind in set(shapes.kind_of_layer)}
     plan.useful_flops = useful_flops_per_token(shapes, widths, job.seq_length) * job.seq_length * job.global_batch
     candidates = Candidates(shapes, job)
     for choice in candidates if choices is None else choices:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from migrate.plan.job import GIB
 from migrate.plan.memory import memory
 from migrate.plan.search import Plan, Planned
-from migrate.plan.widths import LayerWidths
 
 AXES = ("tp", "cp", "pp", "ep")
 ROLES = {
@@ -76,7 +75,7 @@ def _axes(plan: Plan, best: Planned) -> Iterator[str]:
 
 def _policies(plan: Plan, best: Planned) -> Iterator[str]:
     choice = best.choice
-    widths = {kind: LayerWidths.of(plan.shapes, kind) for kind in set(plan.shapes.kind_of_layer)}
+    widths = plan.widths
     limit = plan.job.usable / GIB
     if choice.layout.zero:
         kept = replace(choice, layout=replace(choice.layout, zero=0))

@@ -195,6 +195,22 @@ def test_a_rung_that_fails_ends_the_ladder_and_is_run_again(played: dict[str, An
     assert played["calls"][3:] == ["rung_2", "rung_4"]
 
 
+def test_a_rung_that_does_not_fit_is_named(played: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from ms_models.train.launch import starting
+
+    true_launch = starting.launch
+
+    def refuse(path: Path, overrides: list[str], **options: Any) -> int:
+        if any('"tp": 2' in item for item in overrides):
+            raise UserError("rank 1: no room")
+        return true_launch(path, overrides, **options)
+
+    monkeypatch.setattr(starting, "launch", refuse)
+    report = climb(played)
+    assert report.exit_code == 2
+    assert report.findings[0].message == "rung 4 (tp=2 dp=2) did not run: rank 1: no room"
+
+
 def test_slow_rungs_get_advice_where_ranks_have_devices_of_their_own(
     played: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

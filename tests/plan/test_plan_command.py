@@ -31,6 +31,7 @@ def test_the_text_says_what_and_why(config: Path, capsys: pytest.CaptureFixture[
         "GiB per rank: weights",
         "GB sent per rank and step: tp",
         "micro-batches that fit: 1",
+        "activations by recompute policy, GiB: none",
         "tp=8 (tensor parallel inside the node): the best layout with less",
         "does not fit into the memory of a device (e.g. dp=64 zero=1",
     ):
