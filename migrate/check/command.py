@@ -109,6 +109,8 @@ def _why_skipped(subject: Subject, name: str) -> str:
         return "the tokenizers library is not installed"
     if name in ("tensors", "layout") and subject.family is None:
         return "the model family is unknown"
+    if name in ("chat template", "remote code", "experts"):
+        return "there is none"
     return "nothing to compare: see the findings above"
 
 

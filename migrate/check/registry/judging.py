@@ -30,7 +30,7 @@ def judge(
     registrations = [found for found in sightings if found.kind == "config"]
     for found in registrations:
         if found.name is None:
-            yield _at(found, finding("C508", f"{found.place}: registers a name that the source does not write out"))
+            yield _at(found, finding("C508", f"{_whose(found)}registers a name that the source does not write out"))
     yield from _taken(registrations, library)
     yield from _twice(registrations)
     yield from _inconsistent(sightings, registrations)
@@ -54,7 +54,7 @@ def _taken(registrations: Sequence[Sighting], library: Library | None) -> Iterat
             continue
         whose = f"transformers {library.version} has it already ({owner[0]}, {owner[1]})"
         if found.exist_ok:
-            yield _at(found, finding("C502", f"{found.place}: takes {found.name!r} over; {whose}"))
+            yield _at(found, finding("C502", f"{_whose(found)}takes {found.name!r} over; {whose}"))
             continue
         other = free_name(str(found.name), set(library.names))
         fix = (
@@ -63,7 +63,7 @@ def _taken(registrations: Sequence[Sighting], library: Library | None) -> Iterat
             f"If {owner[0]} builds the same model, delete the registration instead. exist_ok=True hides the installed "
             "class from the whole process."
         )
-        yield _at(found, finding("C501", f"{found.place}: registers {found.name!r}; {whose}", fix=fix))
+        yield _at(found, finding("C501", f"{_whose(found)}registers {found.name!r}; {whose}", fix=fix))
 
 
 def _twice(registrations: Sequence[Sighting]) -> Iterator[Finding]:
@@ -86,7 +86,7 @@ def _inconsistent(sightings: Sequence[Sighting], registrations: Sequence[Sightin
         bears = own.get((found.origin, found.class_name))
         if bears is not None and found.name is not None and bears.name != found.name:
             message = (
-                f"{found.place}: registers {found.class_name} as {found.name!r}, its model_type is {bears.name!r} "
+                f"{_whose(found)}registers {found.class_name} as {found.name!r}, its model_type is {bears.name!r} "
                 f"({bears.place})"
             )
             yield _at(found, finding("C504", message))
@@ -102,7 +102,7 @@ def _silent_classes(
             continue
         if library is not None and library.names[str(found.name)][0] == found.class_name:
             continue  # a copy of the library's own file: the same class under the same name
-        message = f"{found.place}: {found.class_name} bears {found.name!r}, the name of an installed configuration"
+        message = f"{_whose(found)}{found.class_name} bears {found.name!r}, the name of an installed configuration"
         yield _at(found, finding("C510", message))
 
 
@@ -135,5 +135,10 @@ def _ours() -> set[str]:
     return {name for family in families().values() for name in family.model_types}
 
 
+def _whose(sighting: Sighting) -> str:
+    """Begins a message about a package; that of the repository has file and line beside it."""
+    return "" if sighting.origin == REPOSITORY else f"{sighting.place}: "
+
+
 def _at(sighting: Sighting, found: Finding) -> Finding:
-    return replace(found, file=sighting.file, line=sighting.line)
+    return replace(found, file=sighting.file, line=sighting.line) if sighting.origin == REPOSITORY else found
