@@ -14,7 +14,7 @@ import numpy as np
 from mindspore import Tensor
 
 from ms_models.data.loader import Batch
-from ms_models.train.attribution import Attribution, attribute
+from ms_models.train.attribution import attribute
 from ms_models.train.gradients import agree
 from ms_models.train.step import StepResult, Trainer
 
@@ -158,6 +158,3 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     staging.replace(path)
-
-
-__all__ = ["NAME", "Attribution", "BadSteps"]
