@@ -62,11 +62,6 @@ class RunConfig:
             raise UserError("config: 'model.adapter.batches' takes the place of data; leave section 'data' empty")
         if self.model.adapter is not None and self.masking != MaskingConfig():
             raise UserError("config: section 'masking' is for encoders of a known family, not for converted code")
-        if self.model.adapter is not None and self.precision.compute != "fp32":
-            raise UserError(
-                f"config: 'precision.compute' is {self.precision.compute!r}, but converted code ('model.adapter') "
-                "computes as its own code says; set fp32"
-            )
         if self.schedule.warmup_steps >= self.train.steps:
             raise UserError(
                 f"config: 'schedule.warmup_steps' is {self.schedule.warmup_steps}, but the run has {self.train.steps} "

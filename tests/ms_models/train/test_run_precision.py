@@ -22,8 +22,7 @@ from ms_models.layers.norm import RMSNorm
 from ms_models.parallel import linear
 from ms_models.parallel.mesh import Mesh
 from ms_models.parallel.place import COMPUTE
-from ms_models.train.config import OptimizerConfig, PrecisionConfig, RunConfig
-from ms_models.train.config.schema import build
+from ms_models.train.config import OptimizerConfig, PrecisionConfig
 from ms_models.train.loss_scale import LossScale
 from ms_models.train.step import Trainer
 from tests.ms_models.train.run_helpers import write_data, write_model
@@ -229,13 +228,3 @@ def test_the_scale_takes_the_course_of_torchs(paths: tuple[Path, Path]) -> None:
 def test_a_scale_below_its_floor_is_refused() -> None:
     with pytest.raises(UserError, match=r"'precision\.loss_scale' is 2, below"):
         PrecisionConfig(compute="fp16", loss_scale=2.0, loss_scale_floor=4.0)
-
-
-def test_converted_code_computes_as_its_own_code_says() -> None:
-    adapter = {"repository": "out", "module": "model", "class_name": "GPT"}
-    values = {
-        "model": {"adapter": adapter}, "train": {"steps": 3}, "output": {"directory": "run"}, "data": {"path": "data"},
-    }  # fmt: skip
-    assert build(RunConfig, values).precision.compute == "fp32"
-    with pytest.raises(UserError, match=r"'precision\.compute' is 'fp16', but converted code"):
-        build(RunConfig, {**values, "precision": {"compute": "fp16"}})
