@@ -71,12 +71,18 @@ class Choice:
     sequence_parallel: bool = False
     schedule: str = "1f1b"
     context: str = "ring"
+    bucket_mib: float = 32.0
+    """See `ParallelOptions`."""
 
     @property
     def options(self) -> ParallelOptions:
         """As a run configuration has them."""
         return ParallelOptions(
-            self.sequence_parallel, self.context, self.recompute, self.schedule if self.layout.pp > 1 else None
+            self.sequence_parallel,
+            self.context,
+            self.recompute,
+            self.schedule if self.layout.pp > 1 else None,
+            self.bucket_mib,
         )
 
     @property

@@ -12,8 +12,7 @@ from migrate.plan.job import Choice, Job
 from migrate.plan.shapes import LocalTensor, ModelShapes, StageContents
 from migrate.plan.widths import LayerWidths
 
-BUCKET_BYTES = (8 << 20) * FP32
-"""Of a bucket of gradients or states, as in `ms_models/parallel/optimizer_sharding.py`; larger tensors are alone."""
+MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -129,6 +128,8 @@ def _stage_memory(
     here, fresh = weights, of_chunk if engine.fresh == "chunk" else largest_layer
     if layout.zero == 3:
         here, fresh = kept + largest_layer + outside, largest_layer + outside
+    # Of gradients or states, as in `ms_models/parallel/optimizer_sharding.py`; a larger tensor is on its own.
+    bucket = max(int(choice.bucket_mib * MIB), sizes.largest * FP32)
     is_narrow = job.bytes_per_activation < engine.weight_bytes
     copied = largest_layer + outside if choice.kept_policy in ("block", "full") else of_chunk
     return RankMemory(
@@ -138,8 +139,8 @@ def _stage_memory(
         copies=copied * job.bytes_per_activation if is_narrow else 0,
         fresh_gradients=fresh * engine.weight_bytes,
         activations=_activations(shapes, acts, index, contents, choice, job, engine),
-        buffers=2 * max(BUCKET_BYTES, sizes.largest * FP32) if layout.world_size > 1 else 0,
-        update=kept * FP32 + 4 * max(BUCKET_BYTES, sizes.largest * FP32),
+        buffers=2 * bucket if layout.world_size > 1 else 0,
+        update=kept * FP32 + 4 * bucket,
     )
 
 

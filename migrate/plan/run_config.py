@@ -82,5 +82,6 @@ def choice_of_run(path: Path) -> tuple[Choice, str, int | None]:
         config.parallel.sequence_parallel,
         config.parallel.schedule_for(config.layout),
         config.parallel.context,
+        config.parallel.bucket_mib,
     )
     return choice, config.precision.compute, config.data.seq_length
