@@ -16,6 +16,7 @@ ROLES = {
     "pp": "layers in stages",
     "ep": "experts shared",
 }
+DIVIDED = {1: "optimizer states", 2: "optimizer states and gradients", 3: "states, gradients and parameters"}
 GOOD_MICRO_BATCHES = 4
 """Micro-batches per stage from which on a pipeline idles less than about a fifth of the time."""
 MUCH_COMMUNICATION = 0.25
@@ -80,7 +81,8 @@ def _policies(plan: Plan, best: Planned) -> Iterator[str]:
     if choice.layout.zero:
         kept = replace(choice, layout=replace(choice.layout, zero=0))
         without = memory(plan.shapes, widths, kept, plan.job, plan.engine).total / GIB
-        yield f"zero={choice.layout.zero}: optimizer states divided over dp; without it {without:.1f} GiB"
+        what = DIVIDED[choice.layout.zero]
+        yield f"zero={choice.layout.zero}: {what} divided over dp; without it {without:.1f} GiB"
     if choice.recompute != "none":
         without = memory(plan.shapes, widths, replace(choice, recompute="none"), plan.job, plan.engine).total / GIB
         yield f"recompute {choice.recompute}: with none {without:.1f} GiB, of {limit:.1f} usable"
