@@ -10,6 +10,9 @@ from ms_models.train.config import RunConfig
 from ms_models.train.launch.eta import Eta
 from ms_models.train.services.service import Service
 
+SHOWN = 60
+"""Characters of a sample on its line; metrics.jsonl has all of it."""
+
 
 class Progress(Service):
     """Appends to the progress file.
@@ -45,7 +48,7 @@ class Progress(Service):
         )
         self.tell(f"step {step}: validation loss {loss:.4f}{further} over {tokens:,} tokens")
         for sample in record.get("samples", ()):
-            self.tell(f"step {step}: {sample['prompt']!r} goes on {sample['text']!r}")
+            self.tell(f"step {step}: {sample['prompt'][-SHOWN:]!r} goes on {sample['text'][:SHOWN]!r}")
 
     def after_save(self, step: int, directory: Path, record: Mapping[str, Any]) -> None:
         """One line."""
