@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from migrate.ladder import command
-from migrate.report import Report
+from migrate.report import Report, Verdict
 from ms_models.train.launch import starting
 from tests.ms_models.train.run_helpers import write_config, write_data, write_model
 
@@ -28,13 +28,12 @@ def climb(config: Path, sizes: list[int], **options: Any) -> Report:
 
 
 def test_a_fault_is_found_on_the_rung_that_adds_its_axis(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert climb(config, [1, 2]).exit_code == 0
-    shutil.rmtree(config.parent / "out" / "ladder" / "rung_2")
     monkeypatch.setattr(starting, "WORKER", "faulty_worker")
     monkeypatch.setenv("MSMIGRATE_TEST_FAULT", "no reduction over dp")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     report = climb(config, [1, 2])
     assert report.exit_code == 1
+    assert [stage.verdict for stage in report.stages] == [Verdict.PASS, Verdict.PASS, Verdict.FAIL]
     (finding,) = [one for one in report.findings if one.code == command.DEVIATES]
     assert "rung 2 is the first that deviates; it adds dp: grad_norm leaves the band at step 1" in finding.message
     assert "gradients are not summed over replicas" in finding.why
@@ -42,6 +41,7 @@ def test_a_fault_is_found_on_the_rung_that_adds_its_axis(config: Path, monkeypat
 
 @pytest.mark.grid
 def test_eight_ranks_of_three_axes_are_in_the_band(config: Path) -> None:
+    shutil.rmtree(config.parent / "out", ignore_errors=True)
     report = climb(config, [1, 2, 4, 8])
     assert report.exit_code == 0, report.to_json()
     layouts = [row["layout"] for row in report.facts["rungs"]]
