@@ -92,6 +92,10 @@ def prepare(
                     if staging.is_due(journal_s):
                         preparation.note(spans)
             data = preparation.finish()
+        except KeyboardInterrupt:
+            if staging.has_journal:
+                say(f"what was done is kept in {staging.directory}, the same command goes on from there")
+            raise
         except UserError as error:
             if not staging.has_journal:
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +249,19 @@ def _with_template(directory: Path) -> Path:
     )
     loaded.save(str(directory / "tokenizer.json"))
     return directory
+
+
+def test_recipes_are_compared_with_what_data_was_made_with() -> None:
+    recipe = Recipe(text=("a", "b"), seq_length=8, packing="fit")
+    assert recipe.differences(recipe.to_dict()) == []
+    assert (
+        replace(recipe, shard_bytes=5, suffixes=(".x",), validation_fraction=0.02).differences(recipe.to_dict()) == []
+    )
+    changed = replace(recipe, text=("a",), over_long="drop", validation_fraction=0.1)
+    assert changed.differences(recipe.to_dict()) == [
+        "text was ['a', 'b'], now it is ['a']",
+        "over_long was split, now it is drop",
+        "validation_fraction was 0.02, now it is 0.1",
+    ]
+    first_format = {"text": ["a", "b"], "seq_length": 8, "validation_fraction": 0.02, "seed": 0, "field": "text"}
+    assert recipe.differences(first_format) == ["packing was concatenate, now it is fit"]
