@@ -61,8 +61,10 @@ RULES = (
     ),
     TroubleRule(
         "TA02", "validation loss far below training loss", Severity.WARNING,
-        "The splits differ: validation texts are simpler or occur in the training text, or dropout is high.",
-        "Prepare the data again with documents shuffled before the split, and remove duplicates.",
+        "The splits differ: validation texts are simpler or occur in the training text, the first "
+        "train.eval_sequences rows are of a few documents only, or dropout is high.",
+        "Raise train.eval_sequences or take the whole split; if the gap stays, prepare the data again with documents "
+        "shuffled before the split, and remove duplicates.",
         below_training,
     ),
     TroubleRule(
