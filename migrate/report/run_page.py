@@ -90,6 +90,8 @@ def _plot(plot: Plot, runs: Mapping[str, RunRecord]) -> dict[str, Any] | None:
             shown = [Curve("measured", curves[0].x, curves[0].y, plot.key), second]
         marks = [(float(one["step"]), f"{one['what']} after step {one['step']}") for one in happened(run)
                  if one["what"] in ("skip", "resume", "restart", "failure", "target")]  # fmt: skip
+    if len(shown) == 1:  # the broad pale band of a first curve is for what others are compared with
+        shown = [Curve("", [], [], plot.key), *shown]
     label = f"{plot.title.lower()}, {plot.unit}" if plot.unit else plot.title.lower()
     apart: list[Curve] = []
     if plot.key in ("loss", "eval_loss") and len(curves) > 1:
@@ -97,7 +99,7 @@ def _plot(plot: Plot, runs: Mapping[str, RunRecord]) -> dict[str, Any] | None:
     return {
         "title": plot.title,
         "chart": line_chart(shown, x_label="step", y_label=label, log=plot.log, marks=marks),
-        "legend": [(swatch(index), one.name) for index, one in enumerate(shown)] if len(shown) > 1 else [],
+        "legend": [(swatch(index), one.name) for index, one in enumerate(shown)] if shown[0].x else [],
         "marked": bool(marks),
         "apart": line_chart(apart, x_label="step", y_label="relative difference", log=True)
         if any(y for one in apart for y in one.y)
