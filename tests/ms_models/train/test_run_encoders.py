@@ -243,13 +243,14 @@ def test_roberta_counts_its_positions_behind_the_padding(tmp_path: Path) -> None
 @pytest.mark.parametrize("paths", ["bert"], indirect=True)
 def test_compiled_steps_drop_and_evaluations_between_them_do_not(paths: tuple[Path, Path], tmp_path: Path) -> None:
     """What is compiled knows whether it trains: evaluating does not change what the next step drops."""
-    model = write_encoder(tmp_path / "model", hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    sizes = {"num_hidden_layers": 1, "hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
+    model = write_encoder(tmp_path / "model", **sizes)
     curves = []
     for jit in (False, True):
         subject = make_subject((model, paths[1]), tmp_path)
         trainer = Trainer(subject.model, Mesh.single(), CONFIG, jit=jit, count_valid=subject.count_valid)
         source, found = make_loader(paths[1]), []
-        for lr in LRS:
+        for lr in LRS[:2]:
             found.append(trainer.step(prepared_step(subject, source), lr).loss)
             rows = validation_batches(paths[1], micro_batch_size=2)
             found.append(trainer.evaluate(prepared_validation(subject, rows, source)).loss)
