@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ms_models.train.checkpoints import checkpoint, states
+from ms_models.train.checkpoints.recovery import abandon_later
 from ms_models.train.checkpoints.run_directory import point_latest, read_manifest, remove_leftovers
 from ms_models.train.checkpoints.saver import Saved, Saver
 from ms_models.train.checkpoints.states import Stateful
@@ -56,6 +57,8 @@ class Checkpoints:
         if self.trainer.mesh.rank == 0 and directory.absolute().parent == run.absolute():
             # Whoever chose an older one wants a restart to begin there, too.
             point_latest(run, directory.name)
+            if directory.name == self.config.checkpoint.resume_from:
+                abandon_later(run, manifest.training["step"])
         return manifest.training
 
     def save(self, step: int, tokens: int) -> list[Saved]:

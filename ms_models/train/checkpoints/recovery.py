@@ -16,6 +16,7 @@ from ms_models.train.checkpoints.run_directory import (
 )
 
 DAMAGED = "damaged"
+ABANDONED = "abandoned"
 
 
 def problems_of(directory: Path) -> list[str]:
@@ -71,7 +72,9 @@ def last_good(run: Path) -> tuple[Path, list[str]]:
             if not latest.is_file() or latest.read_text(encoding="utf-8", errors="replace").strip() != directory.name:
                 point_latest(run, directory.name)
             return directory, lines
-        lines.append(f"{directory.name} is damaged ({'; '.join(problems)}) and was renamed to {_set_aside(directory)}")
+        lines.append(
+            f"{directory.name} is damaged ({'; '.join(problems)}) and was renamed to {_set_aside(directory, DAMAGED)}"
+        )
     found = f" ({'; '.join(lines)})" if lines else ""
     raise UserError(f"{run}: no whole checkpoint to go on from{found}")
 
@@ -89,12 +92,22 @@ def chosen(run: Path, name: str) -> Path:
     return saved[name]
 
 
-def _set_aside(directory: Path) -> str:
-    name = f"{directory.name}.{DAMAGED}"
+def abandon_later(run: Path, step: int) -> None:
+    """Renames the checkpoints after `step`, to which the user went back, to `step_NNNNNNNN.abandoned`.
+
+    They are of a run that is not this one any more: they must neither count as its last ones nor be restarted from.
+    """
+    for number, directory in complete_checkpoints(run):
+        if number > step:
+            _set_aside(directory, ABANDONED)
+
+
+def _set_aside(directory: Path, suffix: str) -> str:
+    name = f"{directory.name}.{suffix}"
     number = 1
     while (directory.parent / name).exists():
         number += 1
-        name = f"{directory.name}.{DAMAGED}{number}"
+        name = f"{directory.name}.{suffix}{number}"
     directory.rename(directory.parent / name)
     fsync_directory(directory.parent)
     return name

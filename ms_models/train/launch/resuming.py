@@ -11,7 +11,7 @@ from mappings.errors import UserError
 from mappings.layout import ParallelLayout
 from ms_models.data.loader import TrainingLoader
 from ms_models.data.records import PreparedData
-from ms_models.train.checkpoints.recovery import chosen, verify, way_back
+from ms_models.train.checkpoints.recovery import ABANDONED, chosen, verify, way_back
 from ms_models.train.checkpoints.run_directory import complete_checkpoints, find_latest, read_manifest, step_name
 from ms_models.train.config import RunConfig
 
@@ -63,7 +63,8 @@ def check_resume(config: RunConfig, data: PreparedData | None) -> tuple[Path, li
     lines += [f"changed since {step_name(step)}: {name} {before[name]} -> {now[name]}" for name in changed]
     if later := [number for number, _ in complete_checkpoints(run) if number > step]:
         names = ", ".join(map(step_name, later))
-        lines.append(f"going back to {step_name(step)}: {names} will be replaced when the run passes there again")
+        fate = "replaced when the run passes there again" if name is None else f"kept as step_NNNNNNNN.{ABANDONED}"
+        lines.append(f"going back to {step_name(step)}: {names} will be {fate}")
     return directory, lines
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mappings.errors import UserError
-from ms_models.train.checkpoints.recovery import chosen, last_good, problems_of, verify
+from ms_models.train.checkpoints.recovery import abandon_later, chosen, last_good, problems_of, verify
 from ms_models.train.checkpoints.run_directory import complete_checkpoints, find_latest, read_manifest, remove_leftovers
 from tests.ms_models.train import killed_saves
 from tests.ms_models.train.run_helpers import read_tensors
@@ -140,6 +140,18 @@ def test_a_restart_does_not_pass_what_the_user_went_back_to(tmp_path: Path) -> N
     run = make_run(tmp_path / "run", 2, 3)
     (run / "LATEST").write_text("step_00000002\n")
     assert last_good(run) == (run / "step_00000002", [])
+
+
+def test_what_the_user_left_behind_neither_counts_nor_is_lost(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1, 3)
+    (run / "LATEST").write_text("step_00000001\n")
+    abandon_later(run, 1)
+    assert [number for number, _ in complete_checkpoints(run)] == [1]
+    assert (run / "step_00000003.abandoned" / "manifest.json").is_file()
+    killed_saves.save(run, 2)
+    assert [number for number, _ in complete_checkpoints(run)] == [1, 2], (
+        "the one that was left would be one of the last"
+    )
 
 
 def test_the_refusal_names_the_newest_whole_one(tmp_path: Path) -> None:
