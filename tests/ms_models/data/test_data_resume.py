@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from mappings.errors import UserError
-from ms_models.data import documents, shards, staging
+from ms_models.data import documents, encoding, shards, staging
 from ms_models.data.prepare import prepare
 from ms_models.data.recipe import Recipe
 from tests.ms_models.data.data_helpers import contents, random_texts
@@ -271,3 +271,22 @@ def _running(directory: Path) -> list[str]:
             except OSError:
                 continue  # it has ended, or is somebody else's
     return found
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_told(tokenizer: Path, tmp_path: Path) -> None:
+    """About ten seconds: processes start and import MindSpore."""
+    (tmp_path / "a.txt").write_text("w1 w2")
+    spans = documents.find_spans([tmp_path / "a.txt"], (), 0)
+    with encoding.Workers(2, tokenizer, encoding.ReadingOptions()) as workers:
+        assert workers._pool is not None
+        workers._pool.submit(os._exit, 3)
+        with pytest.raises(UserError, match="a process died that encodes text or writes shards"):
+            list(workers.encode(encoding.Task(span) for span in spans for _ in range(9)))
+    with encoding.Workers(2, tokenizer, encoding.ReadingOptions()) as workers:
+        writer = shards.ShardWriter(tmp_path, "train", 8, SHARD, workers.submit)
+        workers.submit(os._exit, 3)
+        with pytest.raises(UserError, match="died"), writer:
+            writer.add(np.ones((40, 3, 8), np.int32))
+            time.sleep(2)
+            writer.add(np.ones((40, 3, 8), np.int32))
