@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mappings.errors import UserError
 from ms_models.compat.device import synchronize
 from ms_models.data.loader import TrainingLoader
 from ms_models.parallel.mesh import Mesh
@@ -102,7 +103,10 @@ class Loop:
                     self._save(services)
         except RunError:
             # Every rank is here, so that the checkpoint that is being written can be completed.
-            self._saved(self.checkpoints.finish(), services)
+            try:
+                self._saved(self.checkpoints.finish(), services)
+            except UserError as failure:
+                services.tell(str(failure))
             raise
         if self.saved_step != self.step:
             self._save(services)
