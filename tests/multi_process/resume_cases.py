@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mappings.layout import ParallelLayout
 
-STEPS = 3
-SAVED = 2
-BATCH = 4
+STEPS = 2
+SAVED = 1
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class Case:
     layout: dict[str, int]
     model: str = "llama"
     jit: bool = False
-    train: dict[str, Any] = field(default_factory=dict)
 
     @property
     def parallel(self) -> ParallelLayout:
@@ -27,18 +25,15 @@ class Case:
         return ParallelLayout.from_dict(dict(self.layout))
 
     def sections(self) -> dict[str, dict[str, Any]]:
-        """Of the configuration."""
-        accumulation = BATCH // self.parallel.dp
+        """Of the configuration; the global batch has as many sequences as there are ranks."""
+        train = {
+            "steps": STEPS, "eval_every": 0, "jit": self.jit, "micro_batch_size": 1,
+            "accumulation": self.parallel.world_size // self.parallel.dp,
+        }  # fmt: skip
         return {
             "layout": dict(self.layout),
-            "train": {
-                "steps": STEPS,
-                "micro_batch_size": 1,
-                "eval_every": 0,
-                "jit": self.jit,
-                "accumulation": accumulation,
-                **self.train,
-            },
+            "train": train,
+            "schedule": {"warmup_steps": 1},
             "checkpoint": {"every": SAVED, "keep": 4},
         }
 
