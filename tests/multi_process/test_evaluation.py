@@ -12,7 +12,7 @@ from tests.ms_models.train.run_helpers import write_model
 pytestmark = [pytest.mark.multi_process, pytest.mark.grid, pytest.mark.timeout(400)]
 WORKER = Path(__file__).with_name("evaluation_worker.py")
 ROOT = Path(__file__).parents[2]
-TOLERANCE = 1e-6  # fp32 numbers in another order; measured at most 1.2e-7
+TOLERANCE = 1e-6  # fp32 numbers in another order; measured at most 6.5e-8
 
 
 def test_every_layout_evaluates_as_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
