@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mindspore.mindrecord import FileReader
 
 from mappings.errors import UserError
 from ms_models.data import documents
@@ -18,6 +17,8 @@ from ms_models.data.packing import IGNORED, Concatenation
 from ms_models.data.reading import ReadingOptions, Task, read_documents
 from ms_models.data.recipe import Recipe
 from ms_models.data.records import PreparedData
+from tests.ms_models.data.data_helpers import kept_tokens as stream
+from tests.ms_models.data.data_helpers import rows, words
 from tests.ms_models.train.run_helpers import EOS, PAD, WORDS, write_tokenizer
 
 
@@ -34,10 +35,6 @@ def tokenizer(tmp_path: Path) -> Path:
     return directory
 
 
-def words(*ids: int) -> str:
-    return " ".join(f"w{i}" for i in ids)
-
-
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     directory = tmp_path / "corpus"
@@ -50,20 +47,6 @@ def corpus(tmp_path: Path) -> Path:
     (directory / "empty.txt").write_text("")
     (directory / "latin.txt").write_bytes(b"caf\xe9")
     return directory
-
-
-def rows(directory: Path, split: str) -> list[dict[str, np.ndarray]]:
-    """Read by the sequential reader, which the loader does not use."""
-    found: list[dict[str, np.ndarray]] = []
-    for path in sorted(directory.glob(f"{split}-*.mindrecord")):
-        reader = FileReader(str(path))
-        found += list(reader.get_next())
-        reader.close()
-    return found
-
-
-def stream(found: list[dict[str, np.ndarray]]) -> list[int]:
-    return [int(t) for row in found for t, keep in zip(row["input_ids"], row["attention_mask"], strict=True) if keep]
 
 
 def split_documents(tokens: list[int]) -> set[tuple[int, ...]]:
