@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +24,8 @@ from mappings.layout import ParallelLayout
 from mappings.parallel_options import ParallelOptions
 from ms_models.data.loader import Batch
 from ms_models.parallel.mesh import Mesh
+from ms_models.parallel.pipeline import Pipeline
+from ms_models.parallel.schedules.actions import Transfer
 from ms_models.train.adapter.building import build_adapted
 from ms_models.train.adapter.forward import Forward
 from ms_models.train.adapter.model import AdaptedModel
@@ -223,6 +231,73 @@ def test_stages_have_the_gradients_of_the_whole(layout: ParallelLayout, reposito
     assert counted == [1] * len(expected)  # once in the norm
     names = [p.name for p in stages[1].get_parameters()]
     assert not any(name.startswith("blocks.0.") for name in names) and any(n.startswith("blocks.") for n in names)
+
+
+class Wires:
+    """Carries tensors between the stages of one process, whose threads run one at a time."""
+
+    def __init__(self) -> None:
+        self.turn, self.sent = threading.Lock(), defaultdict[Any, queue.Queue[Tensor]](queue.Queue)
+
+    def move(self, stage: Pipeline, transfer: Transfer, x: Tensor) -> Tensor:
+        if transfer.source % stage.place.mesh.layout.pp == stage.stage:
+            self.sent[transfer].put(x)
+            return x
+        self.turn.release()
+        arrived = self.sent[transfer].get(timeout=60)
+        self.turn.acquire()
+        assert arrived.shape == x.shape and arrived.dtype == x.dtype
+        return arrived
+
+    def run(self, works: list[Callable[[], Any]]) -> list[Any]:
+        def taking_turns(work: Callable[[], Any]) -> Any:
+            with self.turn:
+                return work()
+
+        with ThreadPoolExecutor(len(works)) as pool:
+            return [one.result() for one in [pool.submit(taking_turns, work) for work in works]]
+
+
+@pytest.mark.parametrize(
+    ("layout", "schedule"),
+    [
+        (ParallelLayout(pp=2), "1f1b"),
+        (ParallelLayout(pp=3), "gpipe"),
+        (ParallelLayout(pp=2), "zero_bubble"),
+        (ParallelLayout(pp=2, vpp=2), "interleaved"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_schedules_add_up_the_gradients_of_the_whole(
+    layout: ParallelLayout, schedule: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stages of a pipeline as threads of one process; processes are in tests/multi_process."""
+    adapter, micro_batches = {"blocks": "blocks", **with_model(layers=4)}, batches(4)
+    reference = trainer_of(repository, tmp_path, adapter)
+    expected, found = gradients(reference, micro_batches), dict[str, np.ndarray]()
+    monkeypatch.setattr(Pipeline, "_move", lambda stage, transfer, x: wires.move(stage, transfer, x))
+    wires, trainers = Wires(), []
+    for rank in range(layout.pp):
+        config = configured(repository, tmp_path, adapter, layout=layout.to_dict(), parallel={"schedule": schedule})
+        subject = build_adapted(config, Mesh(layout, rank), None)
+        trainers.append(Trainer(subject.model, Mesh(layout, rank), config.optimizer, jit=False))
+    count = sum(int((batch["labels"] != -100).sum()) for batch in micro_batches)
+    inputs = [tuple(Tensor(batch[key]) for key in ("input_ids", "attention_mask", "labels")) for batch in micro_batches]
+    scale = Tensor(1 / count, ms.float32)
+    sums = wires.run([partial(one._passes.accumulate, inputs, scale) for one in trainers])
+    total = sum(float(one.asnumpy()) for one in sums[-1])
+    assert total == pytest.approx(
+        sum(float(reference.model.loss(i, t, m)[0].asnumpy()) for i, m, t in inputs), rel=1e-6
+    )
+    assert not any(sums[:-1])
+    for trainer in trainers:
+        for bucket, accumulator in zip(trainer.sharding.buckets, trainer.gradients.accumulators, strict=True):
+            for name, value in bucket.named(accumulator.asnumpy()[0]).items():
+                assert name not in found or trainer.model.held[name].is_at_both_ends
+                found[name] = found.get(name, 0) + value
+    assert distance(found, expected) < SAME
+    losses = wires.run([partial(one._passes.evaluate, inputs) for one in trainers])
+    assert [float(one.asnumpy()) for one in losses[-1]] == [float(one.asnumpy()) for one in sums[-1]]
 
 
 @pytest.mark.parametrize(
