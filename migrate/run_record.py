@@ -48,6 +48,8 @@ class RunRecord:
     def read(cls, directory: Path) -> RunRecord:
         """Reads a run directory; what a run does not have yet is empty.
 
+        Relative paths in its configuration are looked up from the working directory, then from beside the run.
+
         Raises:
             UserError: no metrics in it, or a file cannot be read.
         """
@@ -69,7 +71,7 @@ class RunRecord:
             restarts=_lines(directory / RESTARTS),
             ranks=_json(directory / RANKS).get("ranks", []),
             data=_json(_data_directory(config, directory) / "data.json"),
-            model=_json(Path(str(_at(config, "model.path") or directory)) / "config.json"),
+            model=_json(_found(_at(config, "model.path") or directory, directory) / "config.json"),
         )
 
     @property
@@ -100,7 +102,12 @@ class RunRecord:
 
 def _data_directory(config: Mapping[str, Any], run: Path) -> Path:
     path = _at(config, "data.path")
-    return Path(str(path)) if path else run / "data"
+    return _found(path, run) if path else run / "data"
+
+
+def _found(path: Any, run: Path) -> Path:
+    named = Path(str(path))
+    return named if named.exists() else run.resolve().parent / named
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

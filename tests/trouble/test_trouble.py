@@ -152,6 +152,13 @@ def test_a_run_that_has_just_begun_is_not_judged(tmp_path: Path) -> None:
     assert len(report.facts["not looked for"]) > 10
 
 
+def test_data_beside_the_run_is_found_from_anywhere(tmp_path: Path) -> None:
+    directory = healthy().write(tmp_path / "run")
+    config = directory / "config.yaml"
+    config.write_text(config.read_text().replace(f"{directory}/data", "run/data"))
+    assert "T502" not in " ".join(trouble(directory).facts["not looked for"])
+
+
 def test_the_command_prints_findings_and_ends_with_their_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
