@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,10 @@ ADAPTER: dict[str, Any] = {
 
 
 def write_repository(directory: Path) -> Path:
-    """The repository."""
+    """The repository; one of an earlier test is forgotten, as this process imports one by these names."""
+    sys.path[:] = [path for path in sys.path if not (Path(path) / "adapter_tiny_model.py").is_file()]
+    for name in ("adapter_tiny_model", "adapter_tiny_data"):
+        sys.modules.pop(name, None)
     directory.mkdir(parents=True)
     (directory / "adapter_tiny_model.py").write_text(MODEL)
     (directory / "adapter_tiny_data.py").write_text(DATA)
