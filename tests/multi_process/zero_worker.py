@@ -26,9 +26,9 @@ from ms_models import AutoModelForCausalLM
 from ms_models.parallel import optimizer_sharding
 from ms_models.parallel.mesh import Mesh
 from ms_models.parallel.optimizer_sharding import Bucket, OptimizerSharding
-from ms_models.train.checkpoints import checkpoint
-from ms_models.train.checkpoints.run_directory import read_manifest
-from ms_models.train.config import OptimizerConfig
+from ms_models.train.checkpoints.checkpoints import Checkpoints
+from ms_models.train.config import OptimizerConfig, RunConfig
+from ms_models.train.config.schema import build
 from ms_models.train.gradients import GradientBuffers, clip_factor
 from ms_models.train.optimizer import AdamW, label
 from ms_models.train.parameter_groups import ParameterGroups
@@ -131,9 +131,14 @@ class Model:
         trainer = self.trainer(layout)
         batches = self.batches(trainer)
         trainer.step(batches, LR)
-        directory = checkpoint.save(folder, 1, trainer, {"tokens": 5, "config": {}}, keep=2)
+        values = {
+            "model": {"path": str(self.directory)}, "data": {"path": "unused"}, "train": {"steps": 2},
+            "output": {"directory": str(folder)}, "checkpoint": {"asynchronous": False},
+        }  # fmt: skip
+        config = build(RunConfig, values)
+        directory = Checkpoints(config, trainer, {}).save(1, 5)[-1].directory
         again = self.trainer(layout, directory=directory)
-        checkpoint.load(directory, read_manifest(directory), again)
+        Checkpoints(config, again, {}).restore(directory)
         same = all(np.array_equal(v, again.optimizer.state()[n]) for n, v in trainer.optimizer.state().items())
         if trainer.mesh.rank == 0:
             np.savez(folder / "states.npz", **self.expected["states"])
