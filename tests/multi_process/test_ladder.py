@@ -13,7 +13,7 @@ from migrate.report import Report, Verdict
 from ms_models.train.launch import starting
 from tests.ms_models.train.run_helpers import write_config, write_data, write_model
 
-pytestmark = [pytest.mark.multi_process, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.multi_process, pytest.mark.grid, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,6 @@ def test_a_fault_is_found_on_the_rung_that_adds_its_axis(config: Path, monkeypat
     assert "gradients are not summed over replicas" in finding.why
 
 
-@pytest.mark.grid
 def test_eight_ranks_of_three_axes_are_in_the_band(config: Path) -> None:
     shutil.rmtree(config.parent / "out", ignore_errors=True)
     report = climb(config, [1, 2, 4, 8])
