@@ -244,6 +244,7 @@ def test_the_collective_uses_this_interpreter_and_judges_the_sum() -> None:
     assert report.exit_code == 0
     command, environment = machine.commands[-1]
     assert command[0] == "/opt/env/bin/msrun"
+    assert Path(command[-2]).is_file(), "the script of the ranks"
     assert environment == {"PATH": "/opt/env/bin:/usr/bin"}
 
 
