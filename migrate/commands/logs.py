@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mappings.errors import UserError
-from migrate.cli_options import Directory
+from migrate.commands.options import Directory
 
 if TYPE_CHECKING:
     from ms_models.train.launch.following import Tail

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mappings.errors import UserError
-from migrate.cli_options import File
+from migrate.commands.options import File
 
 
 def train(
@@ -42,7 +42,7 @@ def train(
     settings = [*(overrides or []), *_settings(restarts=restarts, nodes=nnodes, node_rank=node_rank, master=master)]
     settings += _profiled(profile)
     if dry_run:
-        from migrate.runs_cli.dry_run import dry_run as judge
+        from migrate.commands.dry_run import dry_run as judge
 
         verdict = judge(
             config,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from migrate.cli_options import Json, ReportFile, Sarif, finish
+from migrate.commands.options import Json, ReportFile, Sarif, finish
 
 
 def registry(

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from migrate.cli_options import print_facts
+from migrate.commands.options import print_facts
 
 BAR = 40
 """Characters of the longest bar."""

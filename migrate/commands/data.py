@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from migrate.cli_options import Json, print_facts
+from migrate.commands.options import Json, print_facts
 
 TEXT = "Text, JSON lines, Parquet or Arrow files (also .gz, .zst), or directories; `stdlib` is Python's own source."
 PACKING = "concatenate, document (no document sees another), fit (whole documents) or pad (one a row, for encoders)."
@@ -51,7 +51,7 @@ def data(
 ) -> None:
     """Tokenize text into MindRecord shards of packed sequences, or look at such shards (--verify, --show)."""
     from mappings.errors import UserError
-    from migrate.runs_cli.data_output import print_rows, print_summary
+    from migrate.commands.data_output import print_rows, print_summary
 
     if verify is not None:
         _verify(verify, json)

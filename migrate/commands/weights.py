@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migrate.cli_help import GroupedCommand
-from migrate.cli_options import Directory, Json, ReportFile, finish
-from migrate.cli_weights_options import (
+from migrate.commands.help import GroupedCommand
+from migrate.commands.options import Directory, Json, ReportFile, finish
+from migrate.commands.weights_options import (
     HOW,
     SOURCE,
     TARGET,

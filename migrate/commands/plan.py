@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from migrate.cli_options import Json
+from migrate.commands.options import Json
 
 
 def plan(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from migrate.cli_options import Directory, Json, ReportFile, Sarif, finish
+from migrate.commands.options import Directory, Json, ReportFile, Sarif, finish
 
 
 def check(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mappings.errors import UserError
-from migrate.cli_options import File
+from migrate.commands.options import File
 
 
 def sweep(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mappings.errors import UserError
-from migrate.cli_options import File, Force, Json, ReportFile, finish
+from migrate.commands.options import File, Force, Json, ReportFile, finish
 
 
 def ladder(

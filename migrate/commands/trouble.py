@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mappings.errors import UserError
-from migrate.cli_options import Json, ReportFile, finish
+from migrate.commands.options import Json, ReportFile, finish
 
 
 def trouble(

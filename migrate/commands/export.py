@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from migrate.cli_options import Force, Json, ReportFile, finish
+from migrate.commands.options import Force, Json, ReportFile, finish
 
 
 def export(

@@ -1,0 +1,1 @@
+"""The commands, a file for each job; `migrate.cli` puts them together."""

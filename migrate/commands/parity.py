@@ -1,0 +1,95 @@
+"""`msmigrate parity`: its stages, curves and dumps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mappings.errors import UserError
+from migrate.commands.options import Directory, File, Json, ReportFile, finish
+
+parity = typer.Typer(no_args_is_help=True, help="Prove that the MindSpore model is the PyTorch model.")
+
+
+@parity.command("model")
+def parity_model(
+    directory: Annotated[Path, Directory],
+    stages: Annotated[
+        str, typer.Option(help="Stages to run, in order: W weights, F forward, L loss, G gradients, U updates.")
+    ] = ("W,F,L,G,U"),
+    seed: Annotated[int, typer.Option(help="Seed of the batch.")] = 0,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Compare a Hugging Face model in PyTorch with its ms_models cell, element by element."""
+    from migrate.parity import command
+    from migrate.progress import shown
+
+    names = [name.strip() for name in stages.split(",")]
+    finish(command.model(directory, stages=names, seed=seed, keep_going=keep_going, track=shown), json, report)
+
+
+@parity.command("dumps")
+def parity_dumps(
+    reference: Annotated[Path, Directory],
+    candidate: Annotated[Path, Directory],
+    names: Annotated[
+        Path | None, typer.Option("--map", exists=True, dir_okay=False, help="YAML: reference name to candidate name.")
+    ] = None,
+    allow: Annotated[list[str] | None, typer.Option(help="A name that only one side has. Repeatable.")] = None,
+    stages: Annotated[str | None, typer.Option(help="Some of W,F,L,G,U; all of the reference by default.")] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Compare what two training scripts captured, maybe on two machines (see `parity helper`)."""
+    from migrate.parity import dumps
+    from migrate.parity.matching import read_map
+
+    result = dumps.dumps(
+        reference,
+        candidate,
+        stages=None if stages is None else [name.strip() for name in stages.split(",")],
+        names=None if names is None else read_map(names),
+        allow=allow or (),
+        keep_going=keep_going,
+    )
+    finish(result, json, report)
+
+
+@parity.command("helper")
+def parity_helper(
+    framework: Annotated[str, typer.Argument(help="torch or mindspore.")],
+) -> None:
+    """Print a class to paste into a training script; it writes what `parity dumps` compares."""
+    if framework not in ("torch", "mindspore"):
+        raise UserError(f"parity helper: {framework!r} is none of torch, mindspore")
+    source = Path(__file__).parents[1] / "parity" / "paste" / f"{framework}_capture.py"
+    typer.echo(source.read_text(encoding="utf-8"), nl=False)
+
+
+@parity.command("curve")
+def parity_curve(
+    reference: Annotated[Path, File],
+    candidate: Annotated[Path, File],
+    first_rtol: Annotated[float, typer.Option(help="Relative tolerance at the first step.")] = 1e-6,
+    last_rtol: Annotated[float, typer.Option(help="Relative tolerance at the last step.")] = 1e-4,
+    steps: Annotated[int | None, typer.Option(min=1, help="Compare only this many steps.")] = None,
+    key: Annotated[str, typer.Option(help="Field to compare.")] = "loss",
+    noise: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, dir_okay=False, help="The reference again, summed in another order. Repeatable."),
+    ] = None,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Compare two training curves (JSONL files with a record per step)."""
+    from migrate.parity import command
+
+    result = command.curve(
+        reference, candidate, first_rtol=first_rtol, last_rtol=last_rtol, steps=steps, key=key, noise=noise or ()
+    )
+    finish(result, json, report)
