@@ -137,7 +137,7 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(run: Run) -> None:
     text = "\n".join(run.lines)
     for part in (
         "layout: one process",
-        "2 x 4 x dp 1 = 8 sequences",
+        "global batch 8",
         "37 sequences of 12; the run reads 1.30 epochs",
         "every check passed",
     ):
