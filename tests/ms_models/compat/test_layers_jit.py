@@ -64,4 +64,5 @@ def test_a_copy_of_a_changed_sequential_calls_its_own_layers() -> None:
     assert list(other.state_dict()) == list(model.state_dict()) and other[0] is not model[0]
     other[0] = layers.Linear(4, 4)
     assert not np.allclose(other(X).asnumpy(), before)
-    np.testing.assert_array_equal(model(X).asnumpy(), before)
+    # Where its arguments lie in memory decides how a kernel adds up: the last bit may differ between two calls.
+    np.testing.assert_allclose(model(X).asnumpy(), before, rtol=1e-6)
