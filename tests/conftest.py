@@ -11,8 +11,6 @@ import pytest
 # MindSpore reads it once, but every process that a test starts reads it again, and speaks about it.
 RUNTIME = "MS_DEV_RUNTIME_CONF"
 TAPE = "ms_models.compat.tape"
-CONVERTED = ("tests/ms_models/compat/", "tests/code/", "tests/mappings/")
-"""Tests of what converted code does."""
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +26,8 @@ def settings_of_mindspore() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def recording_of_gradients(request: pytest.FixtureRequest) -> None:
-    """Importing the tape switches recording on, as converted code wants it; all test files are imported at first."""
+    """Importing the tape switches recording on, for all files, since all are imported at first; few of them want it."""
     if TAPE in sys.modules:
         from mindspore.graph.api import _pynative_executor
 
-        _pynative_executor.set_grad_flag(request.node.nodeid.startswith(CONVERTED))
+        _pynative_executor.set_grad_flag("tape" in request.path.read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ from ms_models.train.checkpoints.run_directory import LOGS
 from ms_models.train.config import load
 from ms_models.train.errors import RunError
 from ms_models.train.launch import stacks, status
-from ms_models.train.launch.processes import die_with_parent
+from ms_models.train.launch.tethered import die_with_parent
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -31,8 +29,7 @@ CLUSTER_TIMEOUT_S = 120
 EXIT_CODE_S = 2.0
 """How long msrun, which looks once a second, may take to write how a rank died."""
 TAIL_LINES = 20
-PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)  # loaded here, because a forked child must not load anything
+TETHERED = Path(__file__).with_name("tethered.py")
 DEAD_WORKER = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
 
 
@@ -93,12 +90,6 @@ def environment(threads: int | None, place: NodePlace) -> dict[str, str]:
     return env
 
 
-def die_with_parent() -> None:
-    """Has Linux end this process when its parent dies, so that not even a killed launcher leaves ranks behind."""
-    if sys.platform == "linux":
-        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class Ranks:
     """The processes of one attempt on this machine. A context manager: none is left after it, however it is left."""
 
@@ -110,9 +101,13 @@ class Ranks:
         with self._log.open("wb") as output:
             # A session of its own: Ctrl-C reaches the launcher only, which then ends the ranks in order.
             self._main = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env={**env, MARK: self._mark},                start_new_session=True, preexec_fn=die_with_parent,
-            )  # fmt: skip
+                [sys.executable, str(TETHERED), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**env, MARK: self._mark},
+                start_new_session=True,
+            )
         self._family: dict[int, psutil.Process] = {}
 
     def __enter__(self) -> Ranks:
