@@ -11,11 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("migrate", "mappings", "ms_models")
 # Scripts that run as a process of their own inside one framework's environment.
-CAPTURES = {
-    "migrate/parity/capture_torch.py",
-    "migrate/parity/capture_mindspore.py",
-    "migrate/parity/paste/mindspore_capture.py",
-}
+CAPTURES = {"migrate/parity/capture_torch.py", "migrate/parity/capture_mindspore.py"}
 LAYERS = ["ms_models/parallel", "ms_models/layers", "ms_models/families", "ms_models/train"]  # lowest first
 
 

@@ -15,7 +15,6 @@ import json
 import os
 from contextlib import contextmanager
 
-import mindspore
 import numpy as np
 
 
@@ -25,7 +24,7 @@ class Capture:
         self.out, self.stages = out, {}
 
     def save(self, stage, tensors):
-        arrays = {name: value.astype(mindspore.float32).asnumpy().copy() for name, value in tensors.items()}
+        arrays = {name: value.float().asnumpy().copy() for name, value in tensors.items()}
         np.savez(os.path.join(self.out, f"{stage}.npz"), **arrays)
         self.stages[stage] = {"file": f"{stage}.npz", "names": list(arrays)}
         body = {"format": "msmigrate-capture-1", "versions": {}, "stages": self.stages, "errors": {}}
@@ -52,7 +51,7 @@ class Capture:
             def hook(cell, inputs, output):
                 while isinstance(output, (tuple, list)) and output:
                     output = output[0]
-                if isinstance(output, mindspore.Tensor):
+                if hasattr(output, "asnumpy"):
                     found[name] = output.copy()
 
             return hook
