@@ -7,8 +7,7 @@ reports how far its own part is from it. Nothing is judged here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import mindspore as ms
 import numpy as np
 from harness import report
 from mindspore import Tensor
+from planting import planted
 
 from mappings.cutting import cut
 from ms_models.data.loader import Batch
@@ -108,16 +108,6 @@ def compared(found: Answer, expected: Answer) -> dict[str, Any]:
         result[what] = max(differences.values())
         result[f"{what} held"] = sorted(differences)
     return result
-
-
-@contextmanager
-def planted(owner: Any, name: str, fault: Any) -> Iterator[None]:
-    right = getattr(owner, name)
-    setattr(owner, name, fault)
-    try:
-        yield
-    finally:
-        setattr(owner, name, right)
 
 
 def mean_of_means(self: Forward, ids: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:

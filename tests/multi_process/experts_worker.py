@@ -5,8 +5,7 @@ Every rank computes the one-process answer itself and reports how far its own pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import mindspore as ms
 import numpy as np
 from harness import report
 from mindspore import Tensor, nn, ops
+from planting import planted
 
 from mappings.layout import ParallelLayout
 from ms_models.layers import moe
@@ -149,16 +149,6 @@ def compare(layout: Layout, reference: Arrays, *, jit: bool) -> dict[str, float]
     expected = {**own_weights(reference, layout)}
     expected |= {name: own_tokens(reference[name], layout) for name in ("output", "input")}
     return {name: distance(found[name], expected[name]) for name in expected}
-
-
-@contextmanager
-def planted(owner: Any, name: str, fault: Any) -> Iterator[None]:
-    right = getattr(owner, name)
-    setattr(owner, name, fault)
-    try:
-        yield
-    finally:
-        setattr(owner, name, right)
 
 
 def own_gradient_only(self: GatherForSharded, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:

@@ -7,8 +7,7 @@ far its own parts are from one process. Nothing is judged here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import mindspore as ms
 import numpy as np
 from grid_cases import LAUNCHES, Case
 from harness import report
+from planting import planted
 
 from mappings.cutting import cut
 from mappings.layout import ParallelLayout
@@ -128,17 +128,6 @@ class Run:
             worst = max(errors, key=lambda name: errors[name])
             result[kind], result[f"worst of {kind}"] = errors[worst], worst
         return result
-
-
-@contextmanager
-def planted(owner: Any, name: str, fault: Any) -> Iterator[None]:
-    """Replaces an attribute for the time of the block."""
-    right = getattr(owner, name)
-    setattr(owner, name, fault)
-    try:
-        yield
-    finally:
-        setattr(owner, name, right)
 
 
 def faults(folder: Path) -> dict[str, Any]:

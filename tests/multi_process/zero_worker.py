@@ -7,8 +7,7 @@ how far its own part is from it, besides sizes of what it keeps. Nothing is judg
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from grid_worker import make_batch, split
 from harness import report
 from mindspore import Parameter, Tensor, ops
+from planting import planted
 
 from mappings.arrangement import Arrangement
 from mappings.holdings import Held
@@ -49,16 +49,6 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 def worst(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
     assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
     return max(relative(found[name], expected[name]) for name in expected)
-
-
-@contextmanager
-def planted(owner: Any, name: str, fault: Any) -> Iterator[None]:
-    right = getattr(owner, name)
-    setattr(owner, name, fault)
-    try:
-        yield
-    finally:
-        setattr(owner, name, right)
 
 
 def run(trainer: Trainer, batches: list[dict[str, np.ndarray]]) -> dict[str, Any]:
