@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from mappings.errors import UserError
 from migrate.captures.store import CaptureWriter
 from migrate.parity import update_mindspore
 from migrate.parity.job import Job
+from migrate.parity.recording import INPUTS, Recorder
 
 
 def main(job_path: Path, out: Path) -> None:
@@ -36,12 +38,15 @@ def main(job_path: Path, out: Path) -> None:
         with writer.stage("W") as tensors:
             tensors.update({parameter.name: parameter.asnumpy() for parameter in model.get_parameters()})
     if "F" in job.stages:
+        recorder = Recorder(lambda value: value.asnumpy().copy())
         with writer.stage("F") as tensors:
-            cells = model.modules()
-            handles = [cells[name].register_forward_hook(partial(_record, tensors, name)) for name in job.modules]
+            recorder.outputs = tensors
+            handles = record(model.modules(), job.modules, recorder)
             tensors["logits"] = model(ids, mask).asnumpy()
             for handle in handles:
                 handle.remove()
+        with writer.stage(INPUTS) as tensors:
+            tensors.update(recorder.inputs)
     if "L" in job.stages or "G" in job.stages:
         parameters = model.trainable_params()
         result: Any = None
@@ -67,9 +72,14 @@ def main(job_path: Path, out: Path) -> None:
             update_mindspore.record(model, tensors)
 
 
-def _record(tensors: dict[str, np.ndarray], name: str, _cell: Any, _args: Any, output: Any) -> None:
-    value = output[0] if isinstance(output, tuple) else output
-    tensors[name] = value.asnumpy().copy()
+def record(cells: Mapping[str, Any], names: Sequence[str], recorder: Recorder) -> list[Any]:
+    """Hooks around the named cells; their handles."""
+    handles = []
+    for name in names:
+        enter = partial(recorder.enter, name)
+        handles.append(cells[name].register_forward_pre_hook(enter, with_kwargs=True))
+        handles.append(cells[name].register_forward_hook(partial(recorder.leave, name)))
+    return handles
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mappings.errors import UserError
 from migrate.captures.store import CaptureWriter
 from migrate.parity import update_torch
 from migrate.parity.job import Job
+from migrate.parity.recording import INPUTS, Recorder
 
 
 def main(job_path: Path, out: Path) -> None:
@@ -47,13 +46,19 @@ def main(job_path: Path, out: Path) -> None:
         with writer.stage("W") as tensors:
             tensors.update({name: value.detach().numpy() for name, value in model.named_parameters()})
     if "F" in job.stages:
+        recorder = Recorder(lambda value: value.detach().numpy().copy())
         with writer.stage("F") as tensors, torch.no_grad():
-            handles = [
-                model.get_submodule(name).register_forward_hook(partial(_record, tensors, name)) for name in job.modules
-            ]
+            recorder.outputs = tensors
+            handles = []
+            for name in job.modules:
+                module, enter = model.get_submodule(name), partial(recorder.enter, name)
+                handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+                handles.append(module.register_forward_hook(partial(recorder.leave, name)))
             tensors["logits"] = model(**inputs, use_cache=False).logits.numpy()
             for handle in handles:
                 handle.remove()
+        with writer.stage(INPUTS) as tensors:
+            tensors.update(recorder.inputs)
     if "L" in job.stages or "G" in job.stages:
         loss: Any = None
         with writer.stage("L") as tensors:
@@ -67,11 +72,6 @@ def main(job_path: Path, out: Path) -> None:
     if "U" in job.stages:
         with writer.stage("U") as tensors:
             update_torch.record(model, tensors)
-
-
-def _record(tensors: dict[str, np.ndarray], name: str, _module: Any, _args: Any, output: Any) -> None:
-    value = output[0] if isinstance(output, tuple) else output
-    tensors[name] = value.detach().numpy().copy()
 
 
 if __name__ == "__main__":
