@@ -42,12 +42,12 @@ from migrate.code.verify.imports import import_modules
 from migrate.code.verify.module_report import classes_that_differ, report_modules
 from migrate.code.verify.modules import compare_modules
 from migrate.code.verify.programs import Program, compare_steps, read_programs
-from migrate.code.verify.recipes import read_recipes
 from migrate.code.weights_table.table import built_module, weights_table
 from migrate.code.writer import MARKER, PACKAGE, check_output, vendor, with_dependencies, write_tree
 from migrate.progress import Tracker, quiet
 from migrate.report import FileLines, Finding, Report, Stage, Verdict, count_lines
 from migrate.report.code_page import Sources, write_code_page
+from migrate.sides.recipes import read_recipes
 
 TARGETS = ("portable", "ascend")
 REPORT = "report.json"

@@ -14,18 +14,19 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from migrate.code.verify.recipes import Job
-from migrate.code.verify.side import Framework, run
+from migrate.code.verify.job import Job
+from migrate.code.verify.side import run
+from migrate.sides.framework import Framework
 
 
 def framework(name: str) -> Framework:
     if name == "torch":
-        from migrate.code.verify.torch_side import Torch
+        from migrate.sides.torch_framework import Torch
 
         return Torch()
     import mindspore
 
-    from migrate.code.verify.mindspore_side import MindSpore
+    from migrate.sides.mindspore_framework import MindSpore
 
     mindspore.runtime.launch_blocking()
     return MindSpore()

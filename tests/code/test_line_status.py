@@ -12,8 +12,8 @@ from migrate.code import command, line_records
 from migrate.code.command import convert, scan
 from migrate.code.line_records import covered
 from migrate.code.verify.modules import Outcome
-from migrate.code.verify.recipes import Recipe
 from migrate.report import FileLines, Line, LineStatus, Report, Verdict, count_lines, line_summary
+from migrate.sides.recipes import Recipe
 
 SOURCE = """\
 import torch

@@ -9,8 +9,8 @@ import pytest
 
 from mappings.errors import UserError
 from migrate.code.command import convert
-from migrate.code.verify.recipes import read_recipes
 from migrate.report import Report, Verdict
+from migrate.sides.recipes import read_recipes
 
 NET = """
 import itertools

@@ -10,8 +10,8 @@ from mappings.errors import UserError
 from mappings.formats.weights_table import FILE, WeightsTable
 from migrate.code.command import convert
 from migrate.code.verify.modules import Outcome, compare_modules
-from migrate.code.verify.recipes import make_input, read_recipes
 from migrate.report import Verdict
+from migrate.sides.recipes import make_input, read_recipes
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,9 +17,10 @@ import torch
 import transformers
 
 from migrate.code.command import convert
+from migrate.code.verify.job import Job
 from migrate.code.verify.modules import Outcome, judge
-from migrate.code.verify.recipes import Job, read_recipes
 from migrate.report import Report, Severity, Verdict
+from migrate.sides.recipes import read_recipes
 
 PROJECTS = Path(__file__).parent / "projects"
 NAMES = (

@@ -11,7 +11,7 @@ from migrate.code.execution import call_place
 from migrate.code.model_calls import model_calls
 from migrate.code.verify.graph_comparison import GraphComparison
 from migrate.code.verify.module_graphs import helper
-from migrate.code.verify.side import leaves
+from migrate.sides.outputs import leaves
 
 if TYPE_CHECKING:
     from migrate.code.verify.step_side import Comparison

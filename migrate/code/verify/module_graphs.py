@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from migrate.code.verify.graph_comparison import GraphComparison, comparison_of_call, comparison_of_gradient
-from migrate.code.verify.recipes import Job, Recipe
-from migrate.code.verify.side import Framework, leaves, loss_of, tensors_of
+from migrate.code.verify.job import Job
 from migrate.report import Verdict
+from migrate.sides.framework import Framework
+from migrate.sides.outputs import leaves, loss_of, tensors_of
+from migrate.sides.recipes import Recipe
 
 FILE = "graphs.json"
 CALLS = 3

@@ -8,8 +8,8 @@ from typing import Any
 from migrate.code.findings import finding
 from migrate.code.line_records import covered
 from migrate.code.verify.modules import COMPILED, TOLERANCES, Outcome
-from migrate.code.verify.recipes import Recipe
 from migrate.report import Report, Stage, Verdict, count_lines
+from migrate.sides.recipes import Recipe
 
 
 def report_modules(report: Report, recipes: Sequence[Recipe], outcomes: Sequence[Outcome]) -> None:

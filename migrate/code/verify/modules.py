@@ -14,13 +14,14 @@ import numpy as np
 from mappings.errors import UserError
 from migrate.captures.compare import Difference, compare
 from migrate.captures.store import MANIFEST, Capture
+from migrate.code.verify.job import Job
 from migrate.code.verify.lines_run import lines_run
 from migrate.code.verify.module_graphs import read_graph
-from migrate.code.verify.recipes import Job, Recipe
 from migrate.code.verify.side import LOSS, STAGES
 from migrate.processes import run
 from migrate.progress import Tracker, quiet
 from migrate.report import Verdict
+from migrate.sides.recipes import Recipe
 
 SIDES = {"PyTorch": "migrate.code.verify.torch_side", "MindSpore": "migrate.code.verify.mindspore_side"}
 TOLERANCES = {"forward": 1e-5, "gradients": 1e-4, "training": 1e-5}

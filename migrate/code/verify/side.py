@@ -1,70 +1,27 @@
-"""What both sides of a verification do alike: find the tensors of an output, make a loss, say where it failed."""
+"""What both sides of a verification do alike: every recipe through all stages, with its tensors captured."""
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import sys
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from migrate.captures.store import CaptureWriter, first_line
+from migrate.captures.store import CaptureWriter
+from migrate.code.verify.job import Job
 from migrate.code.verify.lines_run import recorded
-from migrate.code.verify.recipes import Job, Recipe, generator
+from migrate.sides.framework import Framework, build, watch, where
+from migrate.sides.outputs import leaves, loss_of, tensors_of
+from migrate.sides.recipes import Recipe
 
 STAGES = ("build", "weights", "forward", "modules", "gradients", "training")
 LARGEST_STEP = 0.05  # length of an update step: descent by the gradient, scaled down to norm one
 LOSS = "loss"
 UNFIT = 3
 """Exit code of a side whose process cannot go on, though nothing is wrong with its last recipe."""
-
-
-class Framework(Protocol):
-    """The verbs of one framework; see `torch_side` and `mindspore_side`."""
-
-    @property
-    def tensor(self) -> type: ...
-
-    def seed(self, value: int) -> None: ...
-    def versions(self) -> dict[str, str]: ...
-    def from_numpy(self, values: np.ndarray) -> Any: ...
-    def to_numpy(self, value: Any) -> np.ndarray: ...
-    def set_mode(self, module: Any, training: bool) -> None: ...
-    def weights(self, module: Any, reference: Path | None) -> dict[str, np.ndarray]: ...
-    def without_gradients(self, call: Callable[[], Any]) -> Any: ...
-    def submodules(self, module: Any) -> list[tuple[str, Any]]: ...
-    def gradients(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, np.ndarray]]: ...
-    def step(self, module: Any, loss: Callable[[], Any], length: float) -> float: ...
-
-
-def step_scale(gradients: Iterable[np.ndarray], length: float) -> float:
-    """Factor of the gradients in a step: `length`, over their common norm where that is above one."""
-    return length / max(float(np.sqrt(sum(float(np.square(g, dtype=np.float64).sum()) for g in gradients))), 1.0)
-
-
-def leaves(value: Any, tensor: type, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Tensors inside an output, with dotted paths: through mappings, sequences, named tuples and dataclasses."""
-    if isinstance(value, tensor):
-        yield path or "output", value
-        return
-    if isinstance(value, Mapping):
-        items = [(str(key), item) for key, item in value.items()]
-    elif hasattr(value, "_fields"):
-        items = [(name, getattr(value, name)) for name in value._fields]
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = [(item.name, getattr(value, item.name)) for item in dataclasses.fields(value)]
-    elif isinstance(value, list | tuple):
-        items = [(str(i), item) for i, item in enumerate(value)]
-    else:
-        return
-    for name, item in items:
-        yield from leaves(item, tensor, f"{path}.{name}" if path else name)
 
 
 def run(framework: Framework, job: Job, after: Callable[..., bool] | None = None) -> None:
@@ -82,7 +39,7 @@ def run(framework: Framework, job: Job, after: Callable[..., bool] | None = None
         if folder.exists():
             continue  # an earlier process got this far
         folder.mkdir(parents=True)
-        writer = CaptureWriter(folder, framework.versions(), describe=lambda error: _where(error, job.root))
+        writer = CaptureWriter(folder, framework.versions(), describe=lambda error: where(error, job.root))
         reference = None if job.reference is None else job.reference / str(number)
         module = _run_recipe(framework, job, recipe, writer, reference)
         if module is not None and after is not None and not after(recipe, module, folder):
@@ -100,7 +57,7 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
 
     with writer.stage("build"), watched():
         framework.seed(job.seed)
-        module = _build(recipe)
+        module = build(recipe)
         framework.set_mode(module, recipe.training)
     if module is None:
         return None
@@ -133,7 +90,7 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
             for path, leaf in leaves(value, framework.tensor):
                 tensors[f"{name}[{calls[name]}].{path}"] = framework.to_numpy(leaf).copy()
 
-        stop = _watch(framework.submodules(module), record)
+        stop = watch(framework.submodules(module), record)
         try:
             framework.without_gradients(call)
         finally:
@@ -145,73 +102,3 @@ def _run_recipe(framework: Framework, job: Job, recipe: Recipe, writer: CaptureW
         with writer.stage("training") as tensors:
             tensors[LOSS] = np.array([framework.step(module, loss, LARGEST_STEP) for _ in range(job.steps)])
     return module if "training" in writer.body["stages"] else None
-
-
-def tensors_of(framework: Framework, value: Any) -> Any:
-    """The same value with tensors for arrays, containers included."""
-    if isinstance(value, np.ndarray):
-        return framework.from_numpy(value)
-    if isinstance(value, dict):
-        return {key: tensors_of(framework, item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(tensors_of(framework, item) for item in value)
-    return value
-
-
-def _watch(modules: list[tuple[str, Any]], record: Callable[[str, Any], None]) -> Callable[[], None]:
-    """Reports the output of every module as it ends; the result ends that. Both frameworks call such hooks alike."""
-
-    def report(name: str, _module: Any, _args: Any, output: Any) -> None:
-        record(name, output)
-
-    handles = [module.register_forward_hook(partial(report, name)) for name, module in modules]
-
-    def stop() -> None:
-        for handle in handles:
-            handle.remove()
-
-    return stop
-
-
-def _build(recipe: Recipe) -> Any:
-    namespace = vars(importlib.import_module(recipe.module))
-    return eval(recipe.build, dict(namespace))
-
-
-def loss_of(framework: Framework, recipe: Recipe, output: Any, weights: dict[str, Any] | None = None) -> Any:
-    """The loss that a recipe names, or a weighted mean of the whole output.
-
-    Args:
-        framework: of the output.
-        recipe: which path of the output is the loss.
-        output: of the module.
-        weights: what was drawn before, by path.
-    """
-    found = dict(leaves(output, framework.tensor))
-    if recipe.loss is not None:
-        return found[recipe.loss]
-    total: Any = None
-    for path, leaf in found.items():
-        if "float" not in str(leaf.dtype).lower():
-            continue
-        if weights is None or path not in weights:
-            drawn = generator(f"loss {path}").standard_normal(tuple(leaf.shape))
-            weight = framework.from_numpy(drawn.astype(np.float32)).to(leaf.dtype)
-            if weights is not None:
-                weights[path] = weight
-        else:
-            weight = weights[path]
-        part = (leaf * weight).mean()
-        total = part if total is None else total + part
-    if total is None:
-        raise ValueError("the output holds no floating point tensor to differentiate")
-    return total
-
-
-def _where(error: Exception, root: Path) -> str:
-    """The exception, with the last line of the repository that it passed through."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(root))]
-    text = first_line(error)
-    if not frames:
-        return text
-    return f"{Path(frames[-1].filename).relative_to(root).as_posix()}:{frames[-1].lineno}: {text}"

@@ -3,95 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from migrate.code.verify.recipes import Job, generator
-from migrate.code.verify.side import run, step_scale
-
-if TYPE_CHECKING:
-    import torch
-
-PERTURBATION = 0.02  # zeros and ones of fresh biases and norms would hide a parameter that is not used
-
-
-class Torch:
-    """PyTorch on the CPU."""
-
-    def __init__(self) -> None:
-        import torch
-
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        self.torch = torch
-        self.tensor = torch.Tensor
-
-    def seed(self, value: int) -> None:
-        """Seeds every random generator of the framework."""
-        self.torch.manual_seed(value)
-
-    def versions(self) -> dict[str, str]:
-        """For the manifest."""
-        return {"torch": self.torch.__version__, "numpy": np.__version__}
-
-    def from_numpy(self, values: np.ndarray) -> torch.Tensor:
-        """Array to tensor."""
-        return self.torch.from_numpy(values)
-
-    def to_numpy(self, value: torch.Tensor) -> np.ndarray:
-        """Tensor to array; bfloat16, which numpy lacks, becomes float32."""
-        value = value.detach().resolve_conj().resolve_neg()
-        return (value.float() if value.dtype == self.torch.bfloat16 else value).numpy()
-
-    def set_mode(self, module: Any, training: bool) -> None:
-        """Training or evaluation mode."""
-        module.train(training)
-
-    def weights(self, module: Any, reference: Path | None) -> dict[str, np.ndarray]:
-        """Moves every floating point parameter a little, and gives the whole state."""
-        with self.torch.no_grad():
-            for name, parameter in module.named_parameters():
-                if parameter.is_floating_point():
-                    noise = generator(f"weight {name}").standard_normal(tuple(parameter.shape)) * PERTURBATION
-                    if parameter.isnan().any():  # memory that the module leaves to its owner; torch fills it with NaN
-                        parameter.copy_(self.torch.from_numpy(np.asarray(noise)).to(parameter.dtype) / PERTURBATION)
-                    parameter.add_(self.torch.from_numpy(np.asarray(noise)).to(parameter.dtype))
-        # Copies: training changes the parameters, and tied ones share memory, which the file format refuses.
-        return {
-            name: self.to_numpy(value).copy()
-            for name, value in module.state_dict().items()
-            if isinstance(value, self.tensor)
-        }
-
-    def without_gradients(self, call: Callable[[], Any]) -> Any:
-        """The result of a call that is not recorded."""
-        with self.torch.no_grad():
-            return call()
-
-    def submodules(self, module: Any) -> list[tuple[str, Any]]:
-        """Everything below a module, by name."""
-        return [(name, child) for name, child in module.named_modules() if name]
-
-    def gradients(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, np.ndarray]]:
-        """The loss and the gradient of every parameter that has one."""
-        module.zero_grad(set_to_none=True)
-        value = loss()
-        value.backward()
-        named = module.named_parameters()
-        return value.item(), {name: self.to_numpy(p.grad).copy() for name, p in named if p.grad is not None}
-
-    def step(self, module: Any, loss: Callable[[], Any], length: float) -> float:
-        """One descent step; the loss before it."""
-        value, gradients = self.gradients(module, loss)
-        scale = step_scale(gradients.values(), length)
-        with self.torch.no_grad():
-            for parameter in module.parameters():
-                if parameter.grad is not None:
-                    parameter.sub_(parameter.grad * scale)
-        return value
-
+from migrate.code.verify.job import Job
+from migrate.code.verify.side import run
+from migrate.sides.torch_framework import Torch
 
 if __name__ == "__main__":
     run(Torch(), Job.read(Path(sys.argv[1])))

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from mappings.errors import UserError
-from migrate.code.verify.recipes import Recipe, read_recipes
+from migrate.sides.recipes import Recipe, read_recipes
 
 HERE = Path(__file__).parent
 HIDE_TORCH = '''"""Hides torch from a converted package: it has to run where torch is not installed."""

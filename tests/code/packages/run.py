@@ -33,8 +33,8 @@ from migrate.code.command import convert
 from migrate.code.project import Project, load_project
 from migrate.code.verify.imports import import_modules
 from migrate.code.verify.modules import Outcome, compare_modules
-from migrate.code.verify.recipes import Recipe
 from migrate.report import Verdict
+from migrate.sides.recipes import Recipe
 
 SIDE_TIMEOUT_S = 3600.0
 """For one side of one package: against processes that hang, also on a machine that does something else."""

@@ -11,8 +11,8 @@ from run import count_outcomes
 from table import PackageResult, as_markdown, goals
 
 from migrate.code.verify.modules import Outcome
-from migrate.code.verify.recipes import Recipe
 from migrate.report import Verdict
+from migrate.sides.recipes import Recipe
 
 PASS, FAIL, COULD_NOT_RUN = Verdict.PASS, Verdict.FAIL, Verdict.COULD_NOT_RUN
 RECIPE = Recipe(name="a.B", module="a", build="B()")

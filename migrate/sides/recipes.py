@@ -17,10 +17,9 @@ A YAML file with a list under `modules`:
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -152,35 +151,3 @@ def _check_input(item: Any, where: str) -> None:
         raise UserError(f"{where}: ids need `below`, the number of different ids")
     if item.get("dtype", "int64") not in DTYPES:
         raise UserError(f"{where}: dtype must be one of {', '.join(DTYPES)}")
-
-
-@dataclass(frozen=True)
-class Job:
-    """What one side is asked to run."""
-
-    recipes: list[Recipe]
-    root: Path
-    """Directory that goes to the front of `sys.path`."""
-    out: Path
-    """A capture is written to `out/<number of the recipe>`."""
-    reference: Path | None
-    """`out` of the PyTorch side, whose weights the other side loads; None on the PyTorch side."""
-    steps: int
-    seed: int = 0
-    compiled: bool = False
-    """Whether the MindSpore side compares modules as graphs, where their recipes do not say otherwise."""
-
-    def write(self, path: Path) -> None:
-        """Stores the job as JSON."""
-        body = asdict(self) | {"root": str(self.root), "out": str(self.out)}
-        body["reference"] = None if self.reference is None else str(self.reference)
-        path.write_text(json.dumps(body), encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> Job:
-        """Reads a job that `write` stored."""
-        body = json.loads(path.read_text(encoding="utf-8"))
-        recipes = [Recipe(**recipe) for recipe in body.pop("recipes")]
-        reference = body.pop("reference")
-        root, out = Path(body.pop("root")), Path(body.pop("out"))
-        return cls(recipes, root, out, None if reference is None else Path(reference), **body)

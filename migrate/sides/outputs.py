@@ -1,0 +1,72 @@
+"""The tensors of an output, of whatever containers, and the loss that is made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from migrate.sides.framework import Framework
+from migrate.sides.recipes import Recipe, generator
+
+
+def leaves(value: Any, tensor: type, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Tensors inside an output, with dotted paths: through mappings, sequences, named tuples and dataclasses."""
+    if isinstance(value, tensor):
+        yield path or "output", value
+        return
+    if isinstance(value, Mapping):
+        items = [(str(key), item) for key, item in value.items()]
+    elif hasattr(value, "_fields"):
+        items = [(name, getattr(value, name)) for name in value._fields]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = [(item.name, getattr(value, item.name)) for item in dataclasses.fields(value)]
+    elif isinstance(value, list | tuple):
+        items = [(str(i), item) for i, item in enumerate(value)]
+    else:
+        return
+    for name, item in items:
+        yield from leaves(item, tensor, f"{path}.{name}" if path else name)
+
+
+def tensors_of(framework: Framework, value: Any) -> Any:
+    """The same value with tensors for arrays, containers included."""
+    if isinstance(value, np.ndarray):
+        return framework.from_numpy(value)
+    if isinstance(value, dict):
+        return {key: tensors_of(framework, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(tensors_of(framework, item) for item in value)
+    return value
+
+
+def loss_of(framework: Framework, recipe: Recipe, output: Any, weights: dict[str, Any] | None = None) -> Any:
+    """The loss that a recipe names, or a weighted mean of the whole output.
+
+    Args:
+        framework: of the output.
+        recipe: which path of the output is the loss.
+        output: of the module.
+        weights: what was drawn before, by path.
+    """
+    found = dict(leaves(output, framework.tensor))
+    if recipe.loss is not None:
+        return found[recipe.loss]
+    total: Any = None
+    for path, leaf in found.items():
+        if "float" not in str(leaf.dtype).lower():
+            continue
+        if weights is None or path not in weights:
+            drawn = generator(f"loss {path}").standard_normal(tuple(leaf.shape))
+            weight = framework.from_numpy(drawn.astype(np.float32)).to(leaf.dtype)
+            if weights is not None:
+                weights[path] = weight
+        else:
+            weight = weights[path]
+        part = (leaf * weight).mean()
+        total = part if total is None else total + part
+    if total is None:
+        raise ValueError("the output holds no floating point tensor to differentiate")
+    return total
