@@ -8,7 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from migrate.report import Finding, Severity
+from migrate.report import Finding, Report, Severity
+from migrate.report import Rule as Told
 
 TABLES = tuple(Path(__file__).with_name(name) for name in ("codes.yaml", "doctor_codes.yaml"))
 
@@ -33,6 +34,13 @@ def rules() -> dict[str, Rule]:
     bodies = [yaml.safe_load(table.read_text(encoding="utf-8")) for table in TABLES]
     rows = {code: row for body in bodies for code, row in body.items()}
     return {code: Rule(**{**row, "severity": Severity(row["severity"])}) for code, row in rows.items()}
+
+
+def name_rules(report: Report) -> None:
+    """Gives a report the titles and general advice of the codes that it names."""
+    for found in report.findings:
+        if (rule := rules().get(found.code)) is not None:
+            report.rules[found.code] = Told(found.code, rule.title, rule.severity, rule.why, rule.fix)
 
 
 def finding(

@@ -18,6 +18,7 @@ from migrate.check import (
     tensors,
     vocabulary,
 )
+from migrate.check.codes import name_rules
 from migrate.check.subject import Subject, read_subject
 from migrate.check.tally import Assertion, Tally
 from migrate.report import Finding, Report, Severity, Stage, Verdict
@@ -63,6 +64,7 @@ def check(model_dir: Path, *, run: Path | None = None) -> Report:
         report.stages.append(stage)
         if name == "arithmetic":
             sound = stage.verdict is not Verdict.FAIL
+    name_rules(report)
     return report
 
 

@@ -41,6 +41,7 @@ def check(
         found = registry(repo, models=[model_dir])
         result.findings += found.findings
         result.stages += found.stages
+        result.rules |= found.rules
     if html is not None:
         from migrate.report.html import render
 

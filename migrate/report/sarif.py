@@ -49,7 +49,10 @@ def sarif_log(report: Report, lines_of: Callable[[str], list[str]] = lambda _: [
     for finding in report.findings:
         lines = lines_of(finding.file) if finding.file else []
         text = lines[finding.line - 1].strip() if finding.line and finding.line <= len(lines) else ""
-        results.append(_result(finding, places[finding.code], text, seen))
+        result = _result(finding, places[finding.code], text, seen)
+        # The rule has the general advice; what is better for this place stands with the result.
+        better = {n: v for n, v in (("why", finding.why), ("fix", finding.fix)) if v != getattr(rules[finding.code], n)}
+        results.append({**result, "properties": better} if better else result)
     run = {
         "tool": {
             "driver": {

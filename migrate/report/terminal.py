@@ -90,13 +90,18 @@ def _group(findings: list[Finding], console: Console, per_code: int) -> None:
     console.print(
         f"\n[{SEVERITY_STYLE[first.severity]}]{first.severity.value} {escape(first.code)}[/]  {escape(first.why)}"
     )
-    for finding in findings[:per_code]:
+    shown = findings[:per_code]
+    # Where each has a fix of its own, it stands below its finding, so that it is clear what is meant.
+    has_one_fix = len({finding.fix for finding in shown}) == 1
+    for finding in shown:
         where = location(finding)
         console.print(f"  {escape(where + ': ' if where else '')}{escape(finding.message)}", soft_wrap=True)
+        if not has_one_fix:
+            console.print(f"    fix: {escape(finding.fix)}", soft_wrap=True)
     if len(findings) > per_code:
         console.print(f"  [dim]and {len(findings) - per_code} more of {escape(first.code)}[/]")
-    for fix in dict.fromkeys(finding.fix for finding in findings[:per_code]):
-        console.print(f"  fix: {escape(fix)}", soft_wrap=True)
+    if has_one_fix:
+        console.print(f"  fix: {escape(first.fix)}", soft_wrap=True)
 
 
 def _rows(report: Report, console: Console) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import io
 import json
 import shutil
 import subprocess
@@ -16,6 +18,8 @@ import transformers
 import yaml
 from check_faults import FAULTS, Fault, edit
 from check_healthy import make
+from rich.console import Console
+from sarif_schema import check_log
 
 from mappings.errors import UserError
 from mappings.families import family_for_config
@@ -23,7 +27,10 @@ from migrate.check.cells import PARTIAL_ROPE, ROPE, WINDOWED
 from migrate.check.codes import rules
 from migrate.check.command import check
 from migrate.check.positions import ROPE_TYPES
-from migrate.report import Severity, Verdict
+from migrate.report import Report, Severity, Verdict
+from migrate.report.html import render as render_page
+from migrate.report.sarif import sarif_log
+from migrate.report.terminal import location, render
 
 LLAMA3 = {
     "rope_theta": 500000.0,
@@ -82,6 +89,30 @@ def test_a_fault_is_found_by_its_code_alone(fault: Fault, templates: dict[str, P
     found = [f for f in report.findings if f.code == fault.code]
     assert all(f.severity is rule.severity and f.why == rule.why and f.message and f.fix for f in found)
     assert report.exit_code == 1
+    every_form_says_it(report, tmp_path)
+
+
+def every_form_says_it(report: Report, folder: Path) -> None:
+    """Code, severity, values, place, reason and advice are in the terminal's text, JSON, SARIF and HTML."""
+    report_file, screen = folder / "report.json", io.StringIO()
+    report_file.write_text(report.to_json())
+    assert Report.from_json(report_file) == report
+    run = check_log(sarif_log(report))
+    page = html.unescape(render_page([report], folder / "page.html").read_text())
+    render(report, Console(file=screen, width=200, color_system=None), per_code=1000)
+    for found, result in zip(report.findings, run["results"], strict=True):
+        rule = run["tool"]["driver"]["rules"][result["ruleIndex"]]
+        advice = result.get("properties", {}).get("fix", rule["help"]["text"])
+        assert (result["ruleId"], result["level"], result["message"]["text"]) == (
+            found.code, found.severity.value, found.message,
+        )  # fmt: skip
+        assert found.why == rule["fullDescription"]["text"] and found.fix in advice
+        assert rule["shortDescription"]["text"] == rules()[found.code].title
+        assert ("locations" in result) == bool(location(found))
+        words = (found.code, found.severity.value, found.message, location(found), found.why, found.fix)
+        text = " ".join(screen.getvalue().split())
+        assert [word for word in words if word not in page] == []
+        assert [word for word in words if " ".join(word.split()) not in text] == []
 
 
 def test_the_corpus_is_large_and_meets_most_codes() -> None:

@@ -3,145 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from sarif_schema import check_log
 
 from mappings.errors import UserError
 from migrate.report import Finding, Report, Rule, Severity, Stage, Verdict
 from migrate.report.sarif import FINGERPRINT, sarif_log, write_sarif
 
-TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
-LEVEL = {"enum": ["none", "note", "warning", "error"]}
-LOCATION = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "physicalLocation": {
-            "type": "object",
-            "required": ["artifactLocation"],
-            "additionalProperties": False,
-            "properties": {
-                "artifactLocation": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    # section 3.4.4: relative to what uriBaseId stands for; no scheme, no absolute path, encoded
-                    "properties": {
-                        "uri": {"pattern": "^(?!/)(?![a-zA-Z][a-zA-Z0-9+.-]*:)[^ \\\\]+$"},
-                        "uriBaseId": {"type": "string"},
-                    },
-                },
-                "region": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {"startLine": {"type": "integer", "minimum": 1}, "snippet": TEXT},
-                },
-            },
-        },
-        "logicalLocations": {
-            "type": "array",
-            "items": {"type": "object", "properties": {"fullyQualifiedName": {"type": "string"}}},
-        },
-    },
-}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "required": ["version", "runs"],
-    "additionalProperties": False,
-    "properties": {
-        "version": {"const": "2.1.0"},
-        "runs": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["tool"],
-                "additionalProperties": False,
-                "properties": {
-                    "tool": {
-                        "type": "object",
-                        "required": ["driver"],
-                        "properties": {
-                            "driver": {
-                                "type": "object",
-                                "required": ["name"],
-                                "properties": {
-                                    "name": {"type": "string"},
-                                    "version": {"type": "string"},
-                                    "rules": {
-                                        "type": "array",
-                                        "uniqueItems": True,
-                                        "items": {
-                                            "type": "object",
-                                            "required": ["id"],
-                                            "additionalProperties": False,
-                                            "properties": {
-                                                "id": {"type": "string"},
-                                                "name": {"pattern": "^[A-Z][A-Za-z0-9]*$"},
-                                                "shortDescription": TEXT,
-                                                "fullDescription": TEXT,
-                                                "help": TEXT,
-                                                "defaultConfiguration": {"properties": {"level": LEVEL}},
-                                                "properties": {"type": "object"},
-                                            },
-                                        },
-                                    },
-                                },
-                            }
-                        },
-                    },
-                    "invocations": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["executionSuccessful"],
-                            "properties": {"executionSuccessful": {"type": "boolean"}, "exitCode": {"type": "integer"}},
-                        },
-                    },
-                    "automationDetails": {"type": "object", "properties": {"id": {"type": "string"}}},
-                    "originalUriBaseIds": {"type": "object"},
-                    "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
-                    "results": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["message"],
-                            "additionalProperties": False,
-                            "properties": {
-                                "ruleId": {"type": "string"},
-                                "ruleIndex": {"type": "integer", "minimum": 0},
-                                "level": LEVEL,
-                                "message": TEXT,
-                                "locations": {"type": "array", "items": LOCATION},
-                                "partialFingerprints": {"additionalProperties": {"type": "string"}},
-                            },
-                        },
-                    },
-                },
-            },
-        },
-    },
-}
-
 
 def finding(code: str, message: str, severity: Severity = Severity.WARNING, **place: Any) -> Finding:
     return Finding(code, severity, message, "Why it matters.", "What to do.", **place)
-
-
-def check(log: dict[str, Any]) -> dict[str, Any]:
-    """The one run of a log, after everything that a schema can say and cannot say."""
-    jsonschema.Draft7Validator(SCHEMA).validate(log)
-    run: dict[str, Any] = log["runs"][0]
-    rules = run["tool"]["driver"]["rules"]
-    for result in run["results"]:
-        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
-        for place in result.get("locations", []):
-            base = place.get("physicalLocation", {}).get("artifactLocation", {}).get("uriBaseId")
-            assert base is None or base in run["originalUriBaseIds"]
-    prints = [result["partialFingerprints"][FINGERPRINT] for result in run["results"]]
-    assert len(prints) == len(set(prints))
-    return run
 
 
 def test_a_log_says_everything() -> None:
@@ -157,7 +33,7 @@ def test_a_log_says_everything() -> None:
         stages=[Stage("s", Verdict.COULD_NOT_RUN, "no torch")],
         rules={"M110": Rule("M110", "unknown torch name", Severity.WARNING, "It is unknown.", "Write it.")},
     )
-    run = check(sarif_log(report))
+    run = check_log(sarif_log(report))
     assert [r["id"] for r in run["tool"]["driver"]["rules"]] == ["M110", "M121", "M603", "W001"]
     known = run["tool"]["driver"]["rules"][0]
     assert known["name"] == "UnknownTorchName" and "Write it." in known["help"]["text"]
@@ -171,11 +47,18 @@ def test_a_log_says_everything() -> None:
     assert run["invocations"] == [{"executionSuccessful": False, "exitCode": 2}]
 
 
+def test_what_is_better_advice_than_that_of_the_rule_stands_with_the_result() -> None:
+    found = [replace(finding("C201", "a"), fix="Do this here."), finding("C201", "b")]
+    rule = Rule("C201", "title", Severity.ERROR, "Why it matters.", "What to do.")
+    run = check_log(sarif_log(Report("check", "x", findings=found, rules={"C201": rule})))
+    assert run["results"][0]["properties"] == {"fix": "Do this here."} and "properties" not in run["results"][1]
+
+
 def fingerprints(root: Path, text: str, lines: list[int], out: Path) -> list[str]:
     (root / "net.py").write_text(text, encoding="utf-8")
     found = [finding("M110", "no such name", file="net.py", line=line) for line in lines]
     write_sarif(Report("code", "repo", findings=found), out, root)
-    run = check(json.loads(out.read_text(encoding="utf-8")))
+    run = check_log(json.loads(out.read_text(encoding="utf-8")))
     return [result["partialFingerprints"][FINGERPRINT] for result in run["results"]]
 
 
@@ -203,7 +86,7 @@ def test_the_schema_of_this_test_can_fail() -> None:
     for uri in ("/work/net.py", "file:///net.py", "my net.py"):
         place["artifactLocation"]["uri"] = uri
         with pytest.raises(jsonschema.ValidationError):
-            check(log)
+            check_log(log)
 
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -56,6 +57,14 @@ def test_long_lists_are_counted() -> None:
     assert text.count("a.py:3") == 5
     assert "and 7 more of C201" in text
     assert "12 errors" in text
+
+
+def test_each_finding_that_has_a_fix_of_its_own_has_it_below() -> None:
+    lines = shown(Report("check", "x", findings=[replace(finding(n), fix=f"fix {n}") for n in range(2)])).splitlines()
+    places = [number for number, line in enumerate(lines) if "a.py:3" in line]
+    assert [lines[at + 1] for at in places] == ["    fix: fix 0", "    fix: fix 1"]
+    same = shown(Report("check", "x", findings=[finding(n) for n in range(2)]))
+    assert same.count("fix: fix it") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from migrate.check.codes import name_rules
 from migrate.check.doctor import accelerator, launching, operation, rank_environment, resources, versions
 from migrate.check.doctor.machine import Machine
 from migrate.check.doctor.stages import add_stage
@@ -39,4 +40,5 @@ def doctor(*, collective: bool = False, machine: Machine | None = None) -> Repor
         report.stages.append(Stage("collective", Verdict.COULD_NOT_RUN, "there is no msrun to start ranks with"))
     else:
         add_stage(report, "collective", launching.collective(machine), launching.RANKS)
+    name_rules(report)
     return report

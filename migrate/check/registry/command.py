@@ -10,7 +10,7 @@ from typing import Any
 
 from mappings.errors import UserError
 from mappings.formats.hf_directory import read_config
-from migrate.check.codes import finding
+from migrate.check.codes import finding, name_rules
 from migrate.check.registry import dynamic, renaming
 from migrate.check.registry.installed import imported_packages, library
 from migrate.check.registry.judging import judge
@@ -66,6 +66,7 @@ def registry(repository: Path, *, models: Sequence[Path] = (), modules: Sequence
         "transformers": installed.version if installed else "not installed",
         "names": sorted({found.name for found in scan.sightings if found.name}),
     }
+    name_rules(report)
     return report
 
 
