@@ -12,6 +12,7 @@ from ms_models.data.packing import IGNORED
 from ms_models.data.records import TRAIN
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.adapter.batches import RepositoryLoader
+from ms_models.train.adapter.measured import MeasuredModel
 from ms_models.train.adapter.model import AdaptedModel
 from ms_models.train.adapter.origin import AdaptedOrigin
 from ms_models.train.adapter.repository import Repository
@@ -36,7 +37,9 @@ def build_adapted(config: RunConfig, mesh: Mesh, resume: Path | None) -> Subject
     # Weights that are drawn are drawn as wholes, alike on every rank.
     seed_all(config.train.seed, 0)
     repository.seed(config.train.seed)
-    model = AdaptedModel(repository.build(), adapter, mesh, config.parallel)
+    knows_logits = adapter.output == "logits" or adapter.logits is not None
+    kind = MeasuredModel if knows_logits else AdaptedModel
+    model = kind(repository.build(), adapter, mesh, config.parallel)
     model.set_train()
     if resume is not None:
         load(model, resume)

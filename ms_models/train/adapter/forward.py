@@ -39,9 +39,8 @@ class Forward(nn.Cell):
         self.of_logits = config.output == "logits"
         self.is_mean = config.reduction == "mean"
         self.ignored = config.ignore_index
-        select = config.select
-        self.position = select if type(select) is int else CONSTANT
-        self.attribute = select if type(select) is str else None
+        self.place = _place(config.select)
+        self.logits_place = _place(config.select if config.output == "logits" else config.logits)
 
     def construct(
         self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None
@@ -53,16 +52,42 @@ class Forward(nn.Cell):
             labels: `[B, S]` int32, as `labels` of the configuration says.
             attention_mask: `[B, S]` int32, 0 for padding.
         """
+        targets, count = self.targets(labels)
+        return self.total(self.call(input_ids, self.safe(labels, count), attention_mask), targets, count), count
+
+    def measure(self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """`[2]` fp32: the summed loss, and how many labels are the model's likeliest token; needs logits.
+
+        Args:
+            input_ids: see `construct`.
+            labels: see `construct`.
+            attention_mask: see `construct`.
+        """
+        targets, count = self.targets(labels)
+        output = self.call(input_ids, self.safe(labels, count), attention_mask)
+        likeliest = self.aligned(self.logits(output)).astype(ms.float32).argmax(axis=-1)
+        hits = ops.logical_and(likeliest == targets, targets != self.ignored).astype(ms.float32).sum()
+        return ops.stack((self.total(output, targets, count), hits))
+
+    def targets(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The labels of the positions that have one, and how many count, fp32."""
         targets = labels[:, 1:] if self.shifts else labels
-        count = (targets != self.ignored).astype(ms.float32).sum()
+        return targets, (targets != self.ignored).astype(ms.float32).sum()
+
+    def safe(self, labels: Tensor, count: Tensor) -> Tensor:
+        """The labels, of a batch without any that counts others that do."""
+        return ops.where(count > 0, labels, ops.zeros_like(labels))
+
+    def aligned(self, logits: Tensor) -> Tensor:
+        """The logits of the positions that have a target."""
+        return logits[:, :-1] if self.shifts else logits
+
+    def total(self, output: Any, targets: Tensor, count: Tensor) -> Tensor:
+        """The summed loss of what forward returned."""
         if self.of_logits:
-            logits = self.selected(self.call(input_ids, labels, attention_mask))
-            if self.shifts:
-                logits = logits[:, :-1]
-            return self.cross_entropy(logits, targets), count
-        safe = ops.where(count > 0, labels, ops.zeros_like(labels))
-        value = self.selected(self.call(input_ids, safe, attention_mask)).astype(ms.float32).reshape(())
-        return value * (count if self.is_mean else (count > 0).astype(ms.float32)), count
+            return self.cross_entropy(self.aligned(self.selected(output)), targets)
+        value = self.selected(output).astype(ms.float32).reshape(())
+        return value * (count if self.is_mean else (count > 0).astype(ms.float32))
 
     def call(self, input_ids: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Any:
         """What forward returns."""
@@ -74,11 +99,11 @@ class Forward(nn.Cell):
 
     def selected(self, output: Any) -> Any:
         """The part of it that is used."""
-        if self.attribute is not None:
-            if isinstance(output, dict):
-                return output[self.attribute]
-            return getattr(output, self.attribute)
-        return output if self.position == CONSTANT else output[self.position]
+        return _at(output, *self.place)
+
+    def logits(self, output: Any) -> Any:
+        """The logits in it."""
+        return _at(output, *self.logits_place)
 
     def cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Summed over the targets that count, in fp32."""
@@ -91,6 +116,19 @@ class Forward(nn.Cell):
         picked = ops.gather_elements(shifted, 1, safe.astype(ms.int32).expand_dims(-1)).squeeze(-1)
         losses = ops.log(ops.exp(shifted).sum(axis=-1)) - picked
         return ops.where(counted, losses, ops.zeros_like(losses)).sum()
+
+
+def _place(select: Any) -> tuple[int, str]:
+    """A position (-1 for none) and a name (empty for none): a graph knows both from the start."""
+    return (select if type(select) is int else CONSTANT), (select if type(select) is str else "")
+
+
+def _at(output: Any, position: int, name: str) -> Any:
+    if name:
+        if isinstance(output, dict):
+            return output[name]
+        return getattr(output, name)
+    return output if position == CONSTANT else output[position]
 
 
 def _binding(module: nn.Cell, config: AdapterConfig) -> tuple[tuple[int, ...], tuple[Any, ...]]:

@@ -92,10 +92,13 @@ class AdaptedModel(nn.Cell):
             labels: see `Forward`.
             attention_mask: see `Forward`.
         """
-        span = self.place.chunks[chunk]
-        is_first = self.place.is_first and chunk == 0
-        is_last = self.place.is_last and chunk == len(self.place.chunks) - 1
+        span, is_first, is_last = self.part(chunk)
         return self.through(span, None if is_first else x, input_ids, labels, attention_mask, is_last=is_last)
+
+    def part(self, chunk: int) -> tuple[range, bool, bool]:
+        """The blocks of a chunk, and whether the model begins and ends there."""
+        is_last = self.place.is_last and chunk == len(self.place.chunks) - 1
+        return self.place.chunks[chunk], self.place.is_first and chunk == 0, is_last
 
     def through(
         self,
@@ -106,6 +109,7 @@ class AdaptedModel(nn.Cell):
         attention_mask: Tensor | None,
         *,
         is_last: bool,
+        measured: bool = False,
     ) -> Tensor:
         """Some blocks and, at the ends, what stands around them; see `advance`. PyNative only.
 
@@ -116,6 +120,7 @@ class AdaptedModel(nn.Cell):
             labels: see `advance`.
             attention_mask: see `advance`.
             is_last: whether forward goes on behind them, to the loss.
+            measured: it shall give what `Forward.measure` does then.
 
         Raises:
             UserError: forward does not call the blocks in their order.
@@ -124,7 +129,10 @@ class AdaptedModel(nn.Cell):
         channel = self.blocks.channel
         channel.open((span.start, span.stop), x, is_last=is_last)
         try:
-            total = self.forward_of(input_ids, labels, attention_mask)[0]
+            if measured:
+                total = self.forward_of.measure(input_ids, labels, attention_mask)
+            else:
+                total = self.forward_of(input_ids, labels, attention_mask)[0]
             if is_last:
                 return total
         except Leave:

@@ -6,8 +6,10 @@ What does forward return, and can its blocks be taken apart? PyNative, whatever 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -72,25 +74,34 @@ def _loss(model: AdaptedModel, input_ids: Tensor, labels: Tensor, mask: Tensor) 
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         raise UserError(f"model.adapter: {name} failed on a batch: {type(error).__name__}: {text}") from error
-    try:
-        selected = forward.selected(output)
-    except (LookupError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"model.adapter.select: {name} returns {_kind(output)}, which has no {config.select!r}"
-        ) from error
-    if not isinstance(selected, Tensor) or not selected.is_floating_point():
-        raise UserError(
-            f"model.adapter.select: {name} returns {_kind(output)}; {_kind(selected)} is no floating-point tensor of "
-            f"{config.output}"
-        )
+    selected = _part(model, output, "select", forward.selected)
     if config.output == "loss" and selected.size != 1:
         raise UserError(f"model.adapter.output: the loss of {name} is not one number but has shape {selected.shape}")
-    if config.output == "logits" and tuple(selected.shape[:-1]) != tuple(input_ids.shape):
-        raise UserError(
-            f"model.adapter.output: the logits of {name} have shape {selected.shape}, "
-            f"expected {(*input_ids.shape, 'V')}"
-        )
+    if config.output == "logits":
+        _check_logits(f"model.adapter.output: the logits of {name}", selected, input_ids)
+    elif config.logits is not None:
+        logits = _part(model, output, "logits", forward.logits)
+        _check_logits(f"model.adapter.logits: what is at {config.logits!r} of {name}", logits, input_ids)
     return float(forward(input_ids, labels, mask)[0].asnumpy())
+
+
+def _part(model: AdaptedModel, output: object, field: str, select: Callable[[Any], Any]) -> Tensor:
+    """What a field of the configuration selects of what forward returned."""
+    name, place = f"forward of {model.adapter.class_name}", getattr(model.adapter, field)
+    try:
+        found = select(output)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"model.adapter.{field}: {name} returns {_kind(output)}, which has no {place!r}") from error
+    if not isinstance(found, Tensor) or not found.is_floating_point():
+        kind = model.adapter.output if field == "select" else "logits"
+        returned = f"{name} returns {_kind(output)}"
+        raise UserError(f"model.adapter.{field}: {returned}; {_kind(found)} is no floating-point tensor of {kind}")
+    return found
+
+
+def _check_logits(what: str, logits: Tensor, input_ids: Tensor) -> None:
+    if logits.ndim != 3 or tuple(logits.shape[:-1]) != tuple(input_ids.shape):
+        raise UserError(f"{what} have shape {logits.shape}, expected {(*input_ids.shape, 'V')}")
 
 
 def _compile(model: AdaptedModel, value: float, input_ids: Tensor, labels: Tensor, mask: Tensor) -> None:

@@ -60,6 +60,9 @@ class AdapterConfig:
     cross-entropy."""
     select: Any = None
     """Where that is: a position (0, 1, ...) or the name of an attribute or key; None: forward returns nothing else."""
+    logits: Any = None
+    """Where forward returns logits `[B, S, V]` beside the loss, in the same way: evaluations then count the accuracy,
+    and there may be samples. None: nowhere. What `output: logits` selects needs no second naming."""
     reduction: Literal["mean", "sum"] = "mean"
     """Whether forward's loss is the mean or the sum over the labels that are not `ignore_index`. A mean is multiplied
     by their number, so that every token of a step weighs the same."""
@@ -78,13 +81,17 @@ class AdapterConfig:
     """Where batches come from; None takes prepared data."""
 
     def __post_init__(self) -> None:
-        if self.select is not None and (type(self.select) is not str and type(self.select) is not int):
+        for name, place in (("select", self.select), ("logits", self.logits)):
+            if place is not None and type(place) is not str and type(place) is not int:
+                found = f"{type(place).__name__} {place!r}"
+                raise UserError(f"config: 'model.adapter.{name}' must be a position or a name, found {found}")
+            if type(place) is int and place < 0:
+                raise UserError(f"config: 'model.adapter.{name}' must be at least 0, found {place}")
+        if self.logits is not None and (self.output == "logits" or self.select is None):
             raise UserError(
-                f"config: 'model.adapter.select' must be a position or a name, found {type(self.select).__name__} "
-                f"{self.select!r}"
+                "config: 'model.adapter.logits' says where logits are beside a loss that 'select' names; "
+                "with 'output: logits' say 'select' alone"
             )
-        if type(self.select) is int and self.select < 0:
-            raise UserError(f"config: 'model.adapter.select' must be at least 0, found {self.select}")
         for name in self.inputs:
             if name not in INPUTS:
                 raise UserError(f"config: 'model.adapter.inputs' knows {', '.join(INPUTS)}, found {name!r}")

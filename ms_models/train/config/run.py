@@ -60,6 +60,11 @@ class RunConfig:
             raise UserError(f"config: {EITHER}")
         if batches and self.data.is_given:
             raise UserError("config: 'model.adapter.batches' takes the place of data; leave section 'data' empty")
+        if batches and self.metrics.prefixes:
+            raise UserError(
+                "config: 'metrics.prefixes' takes beginnings of prepared data, in whose place 'model.adapter.batches' "
+                "stands; give 'metrics.prompts'"
+            )
         if self.model.adapter is not None and self.masking != MaskingConfig():
             raise UserError("config: section 'masking' is for encoders of a known family, not for converted code")
         if self.schedule.warmup_steps >= self.train.steps:

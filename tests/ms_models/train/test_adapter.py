@@ -72,6 +72,44 @@ def test_compiled_is_what_is_run_operator_by_operator(repository: Path, tmp_path
     assert distance(gradients(trainer_of(repository, tmp_path, train={"jit": True}), batches(4)), expected) < SAME
 
 
+@pytest.mark.parametrize(
+    ("adapter", "jit"),
+    [
+        ({"select": 1, "logits": 0}, False),
+        ({"select": 1, "logits": 0}, True),
+        ({"output": "logits", "select": 0}, False),
+        ({"select": "loss", "logits": "logits", "constants": {"as_dict": True}}, False),
+    ],
+)
+def test_an_evaluation_counts_hits_where_logits_are_known(
+    adapter: dict[str, Any], jit: bool, repository: Path, tmp_path: Path
+) -> None:
+    trainer, micro_batches = trainer_of(repository, tmp_path, adapter, train={"jit": jit}), batches(3)
+    forward, hits, count = trainer.model.forward_of, 0, 0
+    for batch in micro_batches:
+        output = forward.module(Tensor(batch["input_ids"]), Tensor(batch["labels"]))
+        counted = batch["labels"] != -100
+        hits += int(((output[0].asnumpy().argmax(-1) == batch["labels"]) & counted).sum())
+        count += int(counted.sum())
+    found = trainer.evaluate(micro_batches)
+    assert (found.hits, found.tokens) == (hits, count) and 0 < hits < count
+    without = trainer_of(repository, tmp_path).evaluate(micro_batches)
+    assert without.hits is None and without.loss == pytest.approx(found.loss, rel=1e-6)
+
+
+def test_prompts_are_continued_by_the_likeliest_tokens(repository: Path, tmp_path: Path) -> None:
+    model = trainer_of(repository, tmp_path, {"select": 1, "logits": 0}).model
+    ids, mask = np.array([[0, 0, 3, 7], [5, 1, 2, 11]], np.int32), np.array([[0, 0, 1, 1], [1, 1, 1, 1]], np.int32)
+    found = model.generate(Tensor(ids), 3, Tensor(mask)).asnumpy()
+    assert found[:, :4].tolist() == ids.tolist()
+    for row, start in ((0, 2), (1, 0)):
+        for end in range(4, 7):
+            known = Tensor(found[row : row + 1, start:end])
+            logits = model.forward_of.module(known, known)[0].asnumpy()
+            assert found[row, end] == logits[0, -1].argmax()
+    assert not hasattr(trainer_of(repository, tmp_path).model, "generate")
+
+
 def test_a_mean_of_means_is_detected(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault: each micro-batch weighs the same, however many labels it has."""
     expected = gradients(trainer_of(repository, tmp_path), batches(4))
@@ -136,6 +174,8 @@ def test_labels_are_shifted_where_forward_does_not(repository: Path, tmp_path: P
         ({"select": 2}, {}, "has no 2"),
         ({"select": "loss"}, {}, "has no 'loss'"),
         ({"select": 0}, {}, r"output: the loss of forward of Model is not one number but has shape \(2, 8, 19\)"),
+        ({"logits": 5}, {}, r"logits: forward of Model returns .* which has no 5"),
+        ({"logits": 1}, {}, r"logits: what is at 1 of forward of Model have shape \(\)"),
         ({"output": "logits"}, {}, r"output: the logits of forward of Model have shape \(\)"),
         ({"inputs": {"input_ids": "ids", "labels": "as_dict"}}, {}, r"not one number but has shape \(8, 19\)"),
         ({"class_name": "no_cell", "arguments": {"config": 1}}, {}, "made a int, which is no mindspore.nn.Cell"),

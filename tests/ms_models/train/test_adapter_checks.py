@@ -88,6 +88,8 @@ def test_what_does_not_fit_is_one_line_before_a_process_starts(
     [
         ({"select": [1]}, "select' must be a position or a name, found list"),
         ({"select": -1}, "select' must be at least 0"),
+        ({"logits": -1}, "logits' must be at least 0"),
+        ({"output": "logits", "logits": 0}, "with 'output: logits' say 'select' alone"),
         ({"inputs": {"tokens": "ids"}}, "inputs' knows input_ids, labels, attention_mask, found 'tokens'"),
         ({"inputs": {"labels": "targets"}}, "must say what forward calls 'input_ids'"),
         ({"inputs": {"input_ids": "ids"}}, "must say what forward calls 'labels'"),
@@ -109,3 +111,5 @@ def test_configurations_that_make_no_sense_are_refused(
 def test_own_batches_take_the_place_of_data(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'model.adapter.batches' takes the place of data"):
         configured(repository, tmp_path / "run", data={"path": "d"})
+    with pytest.raises(UserError, match=r"'metrics.prefixes' takes beginnings of prepared data"):
+        configured(repository, tmp_path / "run", metrics={"prefixes": 2})

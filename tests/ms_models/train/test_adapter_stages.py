@@ -111,7 +111,7 @@ def test_schedules_add_up_the_gradients_of_the_whole(
     layout: ParallelLayout, schedule: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stages of a pipeline as threads of one process; processes are in tests/multi_process."""
-    adapter, micro_batches = {"blocks": "blocks", **with_model(layers=4)}, batches(4)
+    adapter, micro_batches = {"blocks": "blocks", "logits": 0, **with_model(layers=4)}, batches(4)
     reference = trainer_of(repository, tmp_path, adapter)
     expected, found = gradients(reference, micro_batches), dict[str, np.ndarray]()
     monkeypatch.setattr(Pipeline, "_move", lambda stage, transfer, x: wires.move(stage, transfer, x))
@@ -135,8 +135,10 @@ def test_schedules_add_up_the_gradients_of_the_whole(
                 assert name not in found or trainer.model.held[name].is_at_both_ends
                 found[name] = found.get(name, 0) + value
     assert distance(found, expected) < SAME
-    losses = wires.run([partial(one._passes.evaluate, inputs) for one in trainers])
-    assert [float(one.asnumpy()) for one in losses[-1]] == [float(one.asnumpy()) for one in sums[-1]]
+    measured = wires.run([partial(one._passes.evaluate, inputs) for one in trainers])
+    losses, hits = np.array([one.asnumpy() for one in measured[-1]]).T
+    assert losses.tolist() == [float(one.asnumpy()) for one in sums[-1]]
+    assert hits.tolist() == [float(one.asnumpy()[1]) for one in reference._passes.evaluate(inputs)] and hits.any()
 
 
 @pytest.mark.parametrize(
