@@ -18,8 +18,6 @@ HF, MINDSPORE_TRANSFORMERS = "hf", "mindspore-transformers"
 TARGETS = (HF, MINDSPORE_TRANSFORMERS)
 SPELLING = "mindformers"
 CONTAINER = "iteration"
-ADAPTER = "adapter.json"
-"""In checkpoints of runs whose model the code converter produced."""
 FOLDER = "checkpoint"
 """Of the weights, in the output for MindSpore Transformers."""
 
@@ -51,11 +49,6 @@ def export(
     if optimizer and target == HF:
         raise UserError("--optimizer is for mindspore-transformers; Hugging Face directories hold weights only")
     origin = find_origin(source)
-    if (origin.directory / ADAPTER).is_file():
-        raise UserError(
-            f"{origin.directory}: is of a run of converted code, whose tensors no other toolkit knows; the weights of "
-            "its end are in weights.safetensors of the run, by the names of the code"
-        )
     if optimizer and not origin.training:
         raise UserError(f"{source}: no checkpoint of a run, so there are no optimizer states; leave --optimizer out")
     if target == HF:

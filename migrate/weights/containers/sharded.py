@@ -27,15 +27,22 @@ from migrate.weights.tensors import Checkpoint, TargetFile
 
 NAME = "sharded"
 METADATA = {"format": "ms"}
+ADAPTER = "adapter.json"
+"""Beside the tensors of a run of converted code; its content: `ms_models/train/adapter/tensors.py`."""
 
 
 def read(directory: Path) -> Checkpoint:
     """A sharded directory, from its manifest and headers.
 
     Raises:
-        UserError: a file is missing or malformed, or the layout does not fit the model.
+        UserError: a file is missing or malformed, the layout does not fit the model, or it is of converted code.
     """
     manifest = Manifest.read(directory)
+    if (directory / ADAPTER).is_file():
+        raise UserError(
+            f"{directory}: is of a run of converted code, whose tensors no other toolkit knows; the weights of its end "
+            "are in weights.safetensors of the run, by the names of the code"
+        )
     config, family = read_config(directory), load_family(manifest.family)
     named = family_for_config(config, f"{directory / 'config.json'}").name
     if named != manifest.family:
