@@ -38,6 +38,23 @@ RULES: dict[str, tuple[str, str]] = {
         "They lie behind the first divergence, so they inherit it; faults of their own may hide there.",
         "Repair the first divergence and compare again.",
     ),
+    "P203": (
+        "Fed with the reference's own input, this module gives a wrong output: it is guilty, not an heir.",
+        "Compare its code and its settings with the original.",
+    ),
+    "P204": (
+        "Fed with the reference's own values, the code between these submodules computes something else.",
+        "Compare what this module does between them: attention, positions, mask, activation, scale, residual.",
+    ),
+    "P205": (
+        "Each module alone agrees with the reference: no fault, but rounding that adds up through the model.",
+        "Compare with weights of another state; if the bounds are too tight for this model, its own rounding in fp64 "
+        "(facts) must show it.",
+    ),
+    "P206": (
+        "The first module whose inputs agree and whose output does not holds the fault.",
+        "Compare what this module computes with the original.",
+    ),
     "P301": (
         "With equal logits only the loss itself can differ: shift, ignored labels, reduction, or its dtype.",
         "Compare label shift, the ignored index (-100) and the divisor (valid positions, not batch times length).",

@@ -39,7 +39,7 @@ class Recorder:
         self.inputs: dict[str, np.ndarray] = {}
         self.outputs: dict[str, np.ndarray] = {} if outputs is None else outputs
 
-    def enter(self, name: str, _module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def enter(self, name: str, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A hook before a module; bind `name`."""
         value = first_tensor(args, kwargs)
         if value is None:
@@ -48,6 +48,6 @@ class Recorder:
         if array.dtype.kind == "f":
             self.inputs[name] = array
 
-    def leave(self, name: str, _module: Any, _args: Any, output: Any) -> None:
+    def leave(self, name: str, module: Any, args: Any, output: Any) -> Any:
         """A hook behind a module; bind `name`."""
         self.outputs[name] = self.to_numpy(first_output(output))
