@@ -143,7 +143,7 @@ class Trainer:
         gradients = self.gradients.reduce()
         loss = self._sum_losses(sums) / tokens
         norm = self.gradients.norm(gradients) / factor
-        outcome, reason = self._judge(loss, norm)
+        outcome, reason, loss, norm = self._judge(loss, norm)
         self.loss_scale.update(overflowed=outcome == "overflow")
         ratio = None
         if outcome == "updated":
@@ -169,16 +169,19 @@ class Trainer:
         """Loss and hits over the batches that all ranks hold together; every rank calls it."""
         return evaluate(self.model, self._passes, self.mesh, batches, self._count_valid)
 
-    def _judge(self, loss: float, norm: float) -> tuple[Outcome, str | None]:
-        """What is to become of the step, decided by all ranks together."""
+    def _judge(self, loss: float, norm: float) -> tuple[Outcome, str | None, float, float]:
+        """What is to become of the step, decided by all ranks together, with loss and norm as they are to be told."""
         reason = self.spikes.reason(loss, norm)
         flags = [not math.isfinite(loss), not math.isfinite(norm), reason is not None]
         no_loss, no_norm, is_spike = agree_all(flags, self.mesh)
+        # A rank that computed a number tells what another one saw.
+        loss = math.nan if no_loss and math.isfinite(loss) else loss
+        norm = math.nan if no_norm and math.isfinite(norm) else norm
         if no_norm and not no_loss and self.loss_scale.can_shrink:
-            return "overflow", None
+            return "overflow", None, loss, norm
         if no_loss or no_norm:
-            return "non_finite", None
-        return ("spike", reason) if is_spike else ("updated", None)
+            return "non_finite", None, loss, norm
+        return ("spike", reason, loss, norm) if is_spike else ("updated", None, loss, norm)
 
     def _forward_backward(self, batches: list[Inputs], scale: Tensor) -> list[Tensor]:
         """Adds the gradients to the accumulators; gives the summed losses that this rank computed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +151,13 @@ def test_a_full_disk_is_said_and_does_not_end_the_run(paths: tuple[Path, Path], 
     result = trainer.step(batches, 0.01)
     sentence = BadSteps(tmp_path, 2, trainer).take(1, result, batches, positions_of_last(source))
     assert "could not be kept" in sentence
+
+
+def test_what_another_rank_saw_is_what_this_one_tells(
+    paths: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, batches = trainer_of(paths), loader(paths).next_step()
+    monkeypatch.setattr("ms_models.train.step.agree_all", lambda flags, mesh: [flags[0], True, flags[2]])
+    result = trainer.step(batches, 0.01)
+    assert result.outcome == "non_finite"
+    assert math.isfinite(result.loss) and math.isnan(result.grad_norm)
