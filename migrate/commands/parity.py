@@ -32,6 +32,44 @@ def parity_model(
     finish(command.model(directory, stages=names, seed=seed, keep_going=keep_going, track=shown), json, report)
 
 
+@parity.command("code")
+def parity_code(
+    converted: Annotated[Path, Directory],
+    original: Annotated[
+        Path | None, typer.Option(help="What was converted; by default found by the name in the report.")
+    ] = None,
+    modules: Annotated[Path | None, typer.Option(help="Recipes of modules to build; see docs/code.md.")] = None,
+    stages: Annotated[
+        str, typer.Option(help="Stages to run, in order: W weights, F forward, L loss, G gradients, U updates.")
+    ] = ("W,F,L,G"),
+    state: Annotated[str, typer.Option(help="What the weights are like: init, or trained (larger).")] = "init",
+    sketch: Annotated[bool, typer.Option("--sketch", help="Print a skeleton of recipes and stop.")] = False,
+    torch_python: Annotated[str | None, typer.Option(help="Python that has PyTorch.")] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
+    json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Compare a converted repository with its original: modules of both, from the same weights."""
+    from migrate.parity.repository import command
+    from migrate.parity.repository.sketch import sketch_of
+    from migrate.progress import shown
+
+    if sketch:
+        typer.echo(sketch_of(converted, original), nl=False)
+        return
+    result = command.code(
+        converted,
+        original=original,
+        modules=modules,
+        stages=[name.strip() for name in stages.split(",")],
+        state=state,
+        torch_python=torch_python,
+        keep_going=keep_going,
+        track=shown,
+    )
+    finish(result, json, report)
+
+
 @parity.command("dumps")
 def parity_dumps(
     reference: Annotated[Path, Directory],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,9 @@ import numpy as np
 
 from migrate.captures.store import first_line
 from migrate.sides.recipes import Recipe
+
+INPUT = "input {}"
+"""Name of the gradient of an input."""
 
 
 class Framework(Protocol):
@@ -29,7 +32,12 @@ class Framework(Protocol):
     def weights(self, module: Any, reference: Path | None) -> dict[str, np.ndarray]: ...
     def without_gradients(self, call: Callable[[], Any]) -> Any: ...
     def submodules(self, module: Any) -> list[tuple[str, Any]]: ...
-    def gradients(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, np.ndarray]]: ...
+    def state(self, module: Any) -> dict[str, np.ndarray]: ...
+    def load(self, module: Any, values: Mapping[str, np.ndarray]) -> None: ...
+    def trainable(self, module: Any) -> dict[str, Any]: ...
+    def gradients(
+        self, module: Any, loss: Callable[..., Any], inputs: Sequence[Any] = ()
+    ) -> tuple[float, dict[str, np.ndarray]]: ...
     def step(self, module: Any, loss: Callable[[], Any], length: float) -> float: ...
 
 

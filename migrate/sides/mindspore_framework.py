@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from migrate.captures.store import Capture
-from migrate.sides.framework import step_scale
+from migrate.sides.framework import INPUT, step_scale
 
 if TYPE_CHECKING:
     import mindspore as ms
@@ -51,16 +51,24 @@ class MindSpore:
 
     def weights(self, module: Any, reference: Path | None) -> dict[str, np.ndarray]:
         """Loads the reference's state where names and shapes agree, and gives the state from before, by name."""
-        state = dict(_state(module))
-        found = {name: self.to_numpy(value).copy() for name, (value, _) in state.items()}
+        found = self.state(module)
         assert reference is not None, "the MindSpore side follows a PyTorch side"
         capture = Capture.read(reference)
         with capture.reader("weights") as get:
-            for name in capture.names("weights"):
-                if name in state and tuple(state[name][0].shape) == get(name).shape:
-                    value, assign = state[name]
-                    assign(self.ms.Tensor(np.array(get(name), order="C")).astype(value.dtype))
+            self.load(module, {name: get(name) for name in capture.names("weights")})
         return found
+
+    def state(self, module: Any) -> dict[str, np.ndarray]:
+        """Copies of the whole state."""
+        return {name: self.to_numpy(value).copy() for name, (value, _) in _state(module)}
+
+    def load(self, module: Any, values: Mapping[str, np.ndarray]) -> None:
+        """Sets what `values` names of the state, where the shapes agree, in the dtypes of the module."""
+        state = dict(_state(module))
+        for name, given in values.items():
+            if name in state and tuple(state[name][0].shape) == given.shape:
+                value, assign = state[name]
+                assign(self.ms.Tensor(np.array(given, order="C")).astype(value.dtype))
 
     def without_gradients(self, call: Callable[[], Any]) -> Any:
         """The result of a call that is not recorded."""
@@ -70,9 +78,11 @@ class MindSpore:
         """Everything below a cell, by name."""
         return [(path, cell) for path, cell in _cells(module, seen=set()) if path]
 
-    def gradients(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, np.ndarray]]:
-        """The loss and the gradient of every trainable parameter."""
-        value, gradients = self._differentiate(module, loss)
+    def gradients(
+        self, module: Any, loss: Callable[..., Any], inputs: Sequence[Any] = ()
+    ) -> tuple[float, dict[str, np.ndarray]]:
+        """The loss and the gradient of every trainable parameter, and those of inputs."""
+        value, gradients = self._differentiate(module, loss, inputs)
         return value, {name: self.to_numpy(gradient) for name, (_, gradient) in gradients.items()}
 
     def step(self, module: Any, loss: Callable[[], Any], length: float) -> float:
@@ -83,26 +93,40 @@ class MindSpore:
             self.ms.ops.assign(parameter, parameter - gradient * scale)
         return value
 
-    def _differentiate(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, tuple[Any, ms.Tensor]]]:
+    def trainable(self, module: Any) -> dict[str, Any]:
+        """Parameters that are trained, by the names of attributes; each once."""
         named: dict[int, tuple[str, Any]] = {}
         for path, cell in _cells(module, seen=set()):
             for name, parameter in cell._params.items():
                 if parameter is not None and parameter.requires_grad:
                     named.setdefault(id(parameter), (f"{path}.{name}" if path else name, parameter))
+        return dict(named.values())
+
+    def _differentiate(
+        self, module: Any, loss: Callable[..., Any], inputs: Sequence[Any] = ()
+    ) -> tuple[float, dict[str, tuple[Any, ms.Tensor]]]:
         from mindspore.graph.api import _pynative_executor
 
-        parameters = [parameter for _, parameter in named.values()]
-        if not parameters:
+        named = self.trainable(module)
+        if not named and not inputs:
             return float(loss().asnumpy()), {}
+
+        def of_copies(*values: Any) -> Any:
+            return loss(*(value * 1 for value in values))  # the module may write into its input
+
+        places = tuple(range(len(inputs))) or None
         try:
-            value, gradients = self.ms.value_and_grad(loss, None, parameters)()
+            value, found = self.ms.value_and_grad(of_copies, places, list(named.values()) or None)(*inputs)
         except Exception:
             # What was recorded until then stays open otherwise, and the next gradient, of another module, would be
             # taken for one of a gradient.
             _pynative_executor.clear_res()
             raise
-        names = [name for name, _ in named.values()]
-        return float(value.asnumpy()), dict(zip(names, zip(parameters, gradients, strict=True), strict=True))
+        of_inputs, of_parameters = found if inputs and named else (found, ()) if inputs else ((), found)
+        gradients = dict(zip(named, zip(named.values(), of_parameters, strict=True), strict=True))
+        # The gradient of a single input comes bare.
+        pairs = zip(inputs, of_inputs if isinstance(of_inputs, tuple) else (of_inputs,), strict=True)
+        return float(value.asnumpy()), gradients | {INPUT.format(i): pair for i, pair in enumerate(pairs)}
 
 
 def _cells(cell: Any, path: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:

@@ -42,6 +42,11 @@ def tensors_of(framework: Framework, value: Any) -> Any:
     return value
 
 
+def loss_weight(path: str, shape: tuple[int, ...]) -> np.ndarray:
+    """What an output is weighted with in a loss that is made of it."""
+    return generator(f"loss {path}").standard_normal(shape).astype(np.float32)
+
+
 def loss_of(framework: Framework, recipe: Recipe, output: Any, weights: dict[str, Any] | None = None) -> Any:
     """The loss that a recipe names, or a weighted mean of the whole output.
 
@@ -59,8 +64,7 @@ def loss_of(framework: Framework, recipe: Recipe, output: Any, weights: dict[str
         if "float" not in str(leaf.dtype).lower():
             continue
         if weights is None or path not in weights:
-            drawn = generator(f"loss {path}").standard_normal(tuple(leaf.shape))
-            weight = framework.from_numpy(drawn.astype(np.float32)).to(leaf.dtype)
+            weight = framework.from_numpy(loss_weight(path, tuple(leaf.shape))).to(leaf.dtype)
             if weights is not None:
                 weights[path] = weight
         else:

@@ -11,6 +11,7 @@ A YAML file with a list under `modules`:
       loss: null                                  # path of the output that is the loss; by default one is made
       training: false                             # mode during the comparison
       compiled: true                              # whether it is compared as a graph, too
+      optimizer: {module: train, build: "make_optimizer(model)", clip: "clip(model)"}  # of `msmigrate parity code`
 
 `compiled: false` beside `modules` leaves that out for all of them.
 """
@@ -46,6 +47,9 @@ class Recipe:
     loss: str | None = None
     training: bool = False
     compiled: bool = True
+    optimizer: Mapping[str, str] | None = None
+    """How the repository makes its optimizer: `module` that is imported, `build`, an expression over `model` in it, and
+    `clip`, one that is evaluated before each step."""
 
     def arguments(self, draw: int = 0) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments: numpy arrays, or plain values; the same at every call.
@@ -125,8 +129,17 @@ def _recipe(entry: Any, where: str, compiled: bool) -> Recipe:
         raise UserError(f"{where}: `inputs` must be a list and `keywords` a mapping")
     for label, item in [*enumerate(inputs), *keywords.items()]:
         _check_input(item, f"{where}: input {label}")
+    _check_optimizer(entry.get("optimizer"), where)
     name = entry.get("name") or f"{entry['module']}: {entry['build']}"
     return Recipe(**{"compiled": compiled, **entry, "inputs": inputs, "keywords": keywords, "name": str(name)})
+
+
+def _check_optimizer(optimizer: Any, where: str) -> None:
+    if optimizer is None:
+        return
+    fields_are_known = isinstance(optimizer, Mapping) and set(optimizer) <= {"module", "build", "clip"}
+    if not fields_are_known or not all(isinstance(optimizer.get(key), str) for key in {"module", "build", *optimizer}):
+        raise UserError(f"{where}: `optimizer` takes texts under `module`, `build` and, if it clips, `clip`")
 
 
 def _check_input(item: Any, where: str) -> None:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from migrate.sides.framework import step_scale
+from migrate.sides.framework import INPUT, step_scale
 from migrate.sides.recipes import generator
 
 if TYPE_CHECKING:
     import torch
 
 PERTURBATION = 0.02  # zeros and ones of fresh biases and norms would hide a parameter that is not used
+Move = Callable[[str, tuple[int, ...]], np.ndarray]
+
+
+def moved_a_little(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """What is added to a fresh parameter."""
+    return np.asarray(generator(f"weight {name}").standard_normal(shape) * PERTURBATION)
 
 
 class Torch:
     """PyTorch on the CPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, move: Move = moved_a_little) -> None:
         import torch
+
+        self.move = move
 
         torch.use_deterministic_algorithms(True, warn_only=True)
         self.torch = torch
@@ -53,11 +61,14 @@ class Torch:
         with self.torch.no_grad():
             for name, parameter in module.named_parameters():
                 if parameter.is_floating_point():
-                    noise = generator(f"weight {name}").standard_normal(tuple(parameter.shape)) * PERTURBATION
+                    noise = self.torch.from_numpy(np.asarray(self.move(name, tuple(parameter.shape))))
                     if parameter.isnan().any():  # memory that the module leaves to its owner; torch fills it with NaN
-                        parameter.copy_(self.torch.from_numpy(np.asarray(noise)).to(parameter.dtype) / PERTURBATION)
-                    parameter.add_(self.torch.from_numpy(np.asarray(noise)).to(parameter.dtype))
-        # Copies: training changes the parameters, and tied ones share memory, which the file format refuses.
+                        parameter.copy_(noise.to(parameter.dtype) / PERTURBATION)
+                    parameter.add_(noise.to(parameter.dtype))
+        return self.state(module)
+
+    def state(self, module: Any) -> dict[str, np.ndarray]:
+        """Copies of the whole state: training changes parameters, and tied ones share memory, which files refuse."""
         return {
             name: self.to_numpy(value).copy()
             for name, value in module.state_dict().items()
@@ -73,13 +84,27 @@ class Torch:
         """Everything below a module, by name."""
         return [(name, child) for name, child in module.named_modules() if name]
 
-    def gradients(self, module: Any, loss: Callable[[], Any]) -> tuple[float, dict[str, np.ndarray]]:
-        """The loss and the gradient of every parameter that has one."""
+    def load(self, module: Any, values: Mapping[str, np.ndarray]) -> None:
+        """Sets what `values` names of the state, in the dtypes of the module."""
+        state = module.state_dict(keep_vars=True)
+        with self.torch.no_grad():
+            for name, value in values.items():
+                state[name].copy_(self.torch.from_numpy(np.array(value)))
+
+    def gradients(
+        self, module: Any, loss: Callable[..., Any], inputs: Sequence[Any] = ()
+    ) -> tuple[float, dict[str, np.ndarray]]:
+        """The loss and the gradient of every parameter that has one, and those of inputs."""
         module.zero_grad(set_to_none=True)
-        value = loss()
+        leaves = [value.detach().clone().requires_grad_() for value in inputs]
+        value = loss(*(leaf * 1 for leaf in leaves))  # the module may write into its input, which a leaf does not allow
         value.backward()
-        named = module.named_parameters()
+        named = [*module.named_parameters(), *((INPUT.format(i), leaf) for i, leaf in enumerate(leaves))]
         return value.item(), {name: self.to_numpy(p.grad).copy() for name, p in named if p.grad is not None}
+
+    def trainable(self, module: Any) -> dict[str, Any]:
+        """Parameters that are trained, by name; each once."""
+        return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
     def step(self, module: Any, loss: Callable[[], Any], length: float) -> float:
         """One descent step; the loss before it."""

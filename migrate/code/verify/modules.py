@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,17 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from mappings.errors import UserError
 from migrate.captures.compare import Difference, compare
 from migrate.captures.store import MANIFEST, Capture
 from migrate.code.verify.job import Job
 from migrate.code.verify.lines_run import lines_run
 from migrate.code.verify.module_graphs import read_graph
 from migrate.code.verify.side import LOSS, STAGES
-from migrate.processes import run
 from migrate.progress import Tracker, quiet
 from migrate.report import Verdict
 from migrate.sides.recipes import Recipe
+from migrate.sides.running import run_side
 
 SIDES = {"PyTorch": "migrate.code.verify.torch_side", "MindSpore": "migrate.code.verify.mindspore_side"}
 TOLERANCES = {"forward": 1e-5, "gradients": 1e-4, "training": 1e-5}
@@ -97,7 +95,13 @@ def compare_modules(
                 loads = reference if side == "MindSpore" else None
                 job = Job(list(recipes), root.absolute(), target, loads, steps, compiled=compiled)
                 python = torch_python if side == "PyTorch" and torch_python else sys.executable
-                ended[side] = _run_side(side, job, python, candidate_path if loads else (), timeout_s, advance)
+                target.mkdir()
+                job.write(target / "job.json")
+                command = [python, "-m", SIDES[side], str(target / "job.json")]
+                path = candidate_path if loads else ()
+                ended[side] = run_side(
+                    side, command, target, len(recipes), timeout_s=timeout_s, path=path, advance=advance
+                )
         return judge(recipes, reference, candidate, ended)
 
 
@@ -127,36 +131,6 @@ def judge(
                 mine.append(Outcome(recipe, COMPILED, verdict, graph.message, 1, graph.worst, kind=graph.kind))
         outcomes += mine
     return outcomes
-
-
-def _run_side(
-    side: str, job: Job, python: str, path: Sequence[Path], timeout_s: float, advance: Callable[[int], None]
-) -> dict[int, str]:
-    """Runs a side to the end of its list, again after each death; why the recipes that killed it ended, by number."""
-    job.out.mkdir()
-    body = job.out / "job.json"
-    job.write(body)
-    search = os.pathsep.join(
-        filter(None, (*map(str, path), str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")))
-    )
-    ended: dict[int, str] = {}
-    total = len(job.recipes)
-    while True:
-        before = _started(job.out)
-        outcome = run([python, "-m", SIDES[side], str(body)], timeout_s, {"PYTHONPATH": search})
-        now = _started(job.out)
-        advance(now - before)
-        if outcome.returncode == 0:
-            return ended
-        if now == before:
-            raise UserError(f"{side} cannot be run for the comparison: {outcome.reason()}")
-        ended[now - 1] = outcome.reason()
-        if now == total:
-            return ended
-
-
-def _started(out: Path) -> int:
-    return sum(entry.is_dir() for entry in out.iterdir())
 
 
 def _read(folder: Path, ended: str | None) -> Capture:

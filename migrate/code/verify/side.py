@@ -16,6 +16,7 @@ from migrate.code.verify.lines_run import recorded
 from migrate.sides.framework import Framework, build, watch, where
 from migrate.sides.outputs import leaves, loss_of, tensors_of
 from migrate.sides.recipes import Recipe
+from migrate.sides.running import begin
 
 STAGES = ("build", "weights", "forward", "modules", "gradients", "training")
 LARGEST_STEP = 0.05  # length of an update step: descent by the gradient, scaled down to norm one
@@ -25,7 +26,7 @@ UNFIT = 3
 
 
 def run(framework: Framework, job: Job, after: Callable[..., bool] | None = None) -> None:
-    """Runs every recipe of a job; the directory of each is made when it begins, so that a death is charged to it.
+    """Runs every recipe of a job that no earlier process has begun.
 
     Args:
         framework: of this side.
@@ -34,11 +35,7 @@ def run(framework: Framework, job: Job, after: Callable[..., bool] | None = None
             False, the process ends, and another goes on.
     """
     sys.path.insert(0, str(job.root))
-    for number, recipe in enumerate(job.recipes):
-        folder = job.out / str(number)
-        if folder.exists():
-            continue  # an earlier process got this far
-        folder.mkdir(parents=True)
+    for number, recipe, folder in begin(job.recipes, job.out):
         writer = CaptureWriter(folder, framework.versions(), describe=lambda error: where(error, job.root))
         reference = None if job.reference is None else job.reference / str(number)
         module = _run_recipe(framework, job, recipe, writer, reference)

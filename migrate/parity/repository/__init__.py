@@ -1,0 +1,1 @@
+"""A converted repository against its original: modules of both, built from recipes, compared stage by stage."""

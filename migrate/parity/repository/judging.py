@@ -1,0 +1,117 @@
+"""The verdict of each stage on a module of both repositories. What is expected is what the original has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from migrate.captures.compare import compare
+from migrate.captures.store import Capture
+from migrate.parity.codes import finding
+from migrate.parity.judgement import Figures, plain
+from migrate.parity.repository.naming import Naming
+from migrate.parity.repository.side import BUILD, MADE, SIZE
+from migrate.parity.stages import TITLES, Judgement, Tolerances, could_not_run, judge, verdict_of
+from migrate.report import Finding, Stage, Verdict
+
+NOTHING = {"W": "the module holds no tensors", "G": "nothing to differentiate: no parameter and no input is real"}
+SIDES = ("PyTorch", "MindSpore")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both captures of a recipe."""
+
+    reference: Capture
+    candidate: Capture
+    names: Naming
+    noise: Capture | None = None
+    """The reference in fp64."""
+
+    def missing(self, stage: str) -> str | None:
+        """Why a stage cannot be compared."""
+        for side, capture in zip(SIDES, (self.reference, self.candidate), strict=True):
+            if stage in capture.stages:
+                continue
+            if BUILD in capture.errors or BUILD not in capture.stages:
+                return f"{side}: the module does not build: {capture.errors.get(BUILD, 'the process ended before it')}"
+            return f"{side}: {capture.errors.get(stage, 'the process ended before this stage')}"
+        return None
+
+
+def judge_stage(stage: str, pair: Pair, tolerances: Tolerances) -> Judgement:
+    """Compares one stage of one recipe."""
+    if (reason := pair.missing(stage)) is not None:
+        return could_not_run(stage, reason)
+    names = pair.reference.names(stage)
+    if not names and not pair.candidate.names(stage) and stage in NOTHING:
+        return Judgement(Stage(TITLES[stage], Verdict.SKIPPED, NOTHING[stage]))
+    if stage == "W" and (findings := _unknown(pair.names)):
+        return Judgement(Stage(TITLES[stage], Verdict.FAIL, findings[0].message, 0), findings)
+    if stage == "L":
+        return _loss(pair, tolerances)
+    judgement = judge(stage, pair.reference, pair.candidate, {}, names, tolerances, pair.noise)
+    if stage == "W" and judgement.stage.verdict is Verdict.PASS:
+        return _constructed(pair, judgement, tolerances)
+    return judgement
+
+
+def _unknown(names: Naming) -> list[Finding]:
+    """Where the report and the original part: one of them was edited."""
+    findings = []
+    for what, found in (("does not know", names.strange), ("knows, but the original lacks,", names.lacking)):
+        if found:
+            message = f"{TITLES['W']}: the code report {what} {', '.join(found[:5])}; convert the repository again"
+            findings.append(finding("P002", message, tensor=found[0]))
+    return findings
+
+
+def _constructed(pair: Pair, judgement: Judgement, tolerances: Tolerances) -> Judgement:
+    """Buffers that constructors make: they are loaded for the other stages, so only here can they differ."""
+    if (reason := pair.missing(MADE)) is not None:
+        return could_not_run("W", reason)
+    there = set(pair.candidate.names(MADE))
+    names = [name for name in pair.reference.names(MADE) if name in there]
+    with pair.reference.reader(MADE) as left, pair.candidate.reader(MADE) as right:
+        results = [compare(name, left(name), right(name)) for name in names]
+    # They may be infinite (masks) or computed (tables of sines), so equal bits and the bounds of activations do.
+    off = [result for result in results if result.differing or result.problem]
+    made = verdict_of("F", off, tolerances) if (off := [r for r in off if not _same(pair, r.name)]) else None
+    if made is None or made.stage.verdict is Verdict.PASS:
+        figures = judgement.stage.figures | ({"buffers as constructed": len(names)} if names else {})
+        return replace(judgement, stage=replace(judgement.stage, figures=figures))
+    first = next(found for found in made.findings if found.code != "P202")
+    message = f"as constructed, {first.message.removeprefix('first divergence: ')}"
+    findings = [finding("P101", message, tensor=first.tensor)]
+    return Judgement(replace(judgement.stage, verdict=Verdict.FAIL, message=message), findings, judgement.rows)
+
+
+def _same(pair: Pair, name: str) -> bool:
+    with pair.reference.reader(MADE) as left, pair.candidate.reader(MADE) as right:
+        return bool(np.array_equal(left(name), right(name), equal_nan=False))
+
+
+def _loss(pair: Pair, tolerances: Tolerances) -> Judgement:
+    """A loss of the module, relative to itself; one that is made, relative to the size of its terms."""
+    with pair.reference.reader("L") as left, pair.candidate.reader("L") as right:
+        result = compare("loss", left("loss"), right("loss"))
+        is_made = SIZE in pair.reference.names("L")
+        if is_made and result.problem is None:
+            size = float(left(SIZE)[0])
+            apart = abs(result.reference - result.candidate)
+            relative = 0.0 if apart == 0 else apart / size if size else np.inf
+            result = replace(result, relative=relative, element=relative, zeros=size == 0)
+    if is_made:  # it says no more than the outputs, so it may be off by as much
+        tolerances = replace(tolerances, loss=tolerances.activations)
+    judgement = verdict_of("L", [result], tolerances)
+    kind = "a seeded projection of the outputs" if is_made else "the loss of the module"
+    stage = judgement.stage
+    figures: Figures = {"compared": kind, "reference": plain(result.reference), "candidate": plain(result.candidate)}
+    message = f"{kind} agrees" if stage.verdict is Verdict.PASS else f"{kind} differs"
+    return replace(judgement, stage=replace(stage, message=message, figures={**stage.figures, **figures}))
+
+
+def exceeds(judgement: Judgement) -> bool:
+    """Whether the rounding of the reference is worth measuring."""
+    return judgement.stage.verdict is Verdict.FAIL and bool(judgement.stage.compared)
