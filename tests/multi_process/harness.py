@@ -24,6 +24,7 @@ import psutil
 
 FOLDER_VARIABLE = "MSMIGRATE_TEST_REPORTS"
 LAUNCH_VARIABLE = "MSMIGRATE_TEST_LAUNCH"
+MODULES = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "shared")]  # what workers import
 GRACE = 10  # seconds the other ranks get after one has failed, before they are ended
 
 
@@ -64,7 +65,7 @@ def launch(script: Path, ranks: int, folder: Path, *arguments: str, timeout: flo
         **os.environ,
         # msrun runs whatever `python` is first on PATH
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([*MODULES, os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "1",
         FOLDER_VARIABLE: str(folder),
         LAUNCH_VARIABLE: mark,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import parity_planted
+import plants
+import plants_qwen2
 import pytest
 from parity_models import make
 from safetensors.numpy import load_file, save_file
@@ -45,7 +45,7 @@ def reference(qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Jo
     job = Job(qwen2, ORDER, root / "inputs.npz", tuple(modules))
     for dtype in ("float32", "float64"):
         captured = command._capture("PyTorch", replace(job, dtype=dtype), root / dtype, 120)
-        assert isinstance(captured, Capture) and set(captured.stages) == set(ORDER)
+        assert isinstance(captured, Capture) and set(captured.stages) >= set(ORDER), captured
     return job, root
 
 
@@ -201,10 +201,10 @@ def test_sharp_attention_is_judged_by_its_own_rounding(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def planted(reference: tuple[Job, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captures of ms_models with every bug of `parity_planted`, made in one process."""
+    """Captures of ms_models with every bug of `plants_qwen2`, made in one process."""
     out = tmp_path_factory.mktemp("planted")
     replace(reference[0], stages=MODEL).write(out / "job.json")
-    outcome = run([sys.executable, parity_planted.__file__, str(out / "job.json"), str(out)], 300)
+    outcome = run(plants.command("plants_qwen2", out / "job.json", out), 300, plants.environment())
     assert outcome.returncode == 0, outcome.reason()
     return out
 
@@ -223,11 +223,12 @@ def judged(name: str, reference: tuple[Job, Path], planted: Path) -> tuple[str |
     return None, None
 
 
-@pytest.mark.parametrize("name", parity_planted.PLANTS)
+@pytest.mark.parametrize("name", plants_qwen2.PLANTS)
 def test_a_planted_bug_is_found_and_located(name: str, reference: tuple[Job, Path], planted: Path) -> None:
-    assert judged(name, reference, planted) == parity_planted.PLANTS[name]
+    plant = plants_qwen2.PLANTS[name]
+    assert judged(name, reference, planted) == (plant.stage, plant.place)
 
 
-@pytest.mark.parametrize("name", parity_planted.BENIGN)
+@pytest.mark.parametrize("name", plants_qwen2.BENIGN)
 def test_a_benign_change_gives_no_alarm(name: str, reference: tuple[Job, Path], planted: Path) -> None:
     assert judged(name, reference, planted) == (None, None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
+import plants
+import plants_updates
 import pytest
-import update_plants
 from parity_models import make
 
 from mappings.families import load_family
@@ -33,7 +33,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Captu
     reference = command._capture("PyTorch", job, out / "reference", 120)
     assert isinstance(reference, Capture), reference
     job.write(out / "job.json")
-    outcome = run([sys.executable, update_plants.__file__, str(out / "job.json"), str(out)], 300)
+    outcome = run(plants.command("plants_updates", out / "job.json", out), 300, plants.environment())
     assert outcome.returncode == 0, outcome.reason()
     parameters = [parameter.name for parameter in load_family("qwen2").parameters(config)]
     return names(parameters), reference, out
@@ -47,14 +47,14 @@ def first_wrong(name: str, captures: tuple[list[str], Capture, Path]) -> str | N
     return result.findings[0].tensor if result.findings else None
 
 
-@pytest.mark.parametrize("name", update_plants.BENIGN)
+@pytest.mark.parametrize("name", plants_updates.BENIGN)
 def test_the_same_optimizer_passes(name: str, captures: tuple[list[str], Capture, Path]) -> None:
     assert first_wrong(name, captures) is None
 
 
-@pytest.mark.parametrize("name", update_plants.PLANTS)
+@pytest.mark.parametrize("name", plants_updates.PLANTS)
 def test_a_planted_fault_is_found_and_located(name: str, captures: tuple[list[str], Capture, Path]) -> None:
-    assert first_wrong(name, captures) == update_plants.PLANTS[name]
+    assert first_wrong(name, captures) == plants_updates.PLANTS[name].place
 
 
 def test_injected_gradients_meet_what_they_are_for(captures: tuple[list[str], Capture, Path]) -> None:

@@ -1,4 +1,4 @@
-"""Faults for a while: what a worker plants to see that a comparison notices."""
+"""Faults for a while: what a test plants to see that a comparison notices."""
 
 from __future__ import annotations
 

@@ -1,60 +1,45 @@
-"""Captures of ms_models with one migration bug planted each: `python parity_planted.py JOB OUT`, a folder per plant.
-
-`PLANTS` says where each must be found: the stage, and the module or parameter. `BENIGN` must pass everywhere.
-"""
+"""Faults planted into a Qwen2: attention, feed-forward, norms, head, loss, gradients; see `plants`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
+
+from planting import planted
+from plants import Plant, Replacement
 
 O_PROJ = "model.layers.0.self_attn.o_proj"
 NORM = "model.layers.0.input_layernorm"
 EMBEDDING = "model.embed_tokens.weight"
 V_PROJ = "model.layers.1.self_attn.v_proj.bias"  # the last of the detached ones
-# plant: (stage that must fail, tensor or module it must name)
-PLANTS: dict[str, tuple[str, str]] = {
-    "rope_interleaved": ("F", O_PROJ),
-    "rope_backwards": ("F", O_PROJ),
-    "gqa_order": ("F", O_PROJ),
-    "scale_missing_root": ("F", O_PROJ),
-    "mask_polarity": ("F", O_PROJ),
-    "mask_off_by_one": ("F", O_PROJ),
-    "padding_not_masked": ("F", O_PROJ),
-    "half_softmax": ("F", O_PROJ),
-    "gelu_for_silu": ("F", "model.layers.0.mlp.down_proj"),
-    "gate_and_up_swapped": ("F", "model.layers.0.mlp.down_proj"),
-    "eps": ("F", NORM),
-    "variance_about_the_mean": ("F", NORM),
-    "bias_dropped": ("F", "model.layers.0.self_attn.q_proj"),
-    "residual_dropped": ("F", "model.layers.0"),
-    "final_norm_skipped": ("F", "model.norm"),
-    "head_scaled": ("F", "logits"),
-    "labels_not_shifted": ("L", "loss"),
-    "padding_counted": ("L", "loss"),
-    "value_detached": ("G", V_PROJ),
-    "tied_head_not_trained": ("G", EMBEDDING),
-    "pad_row_trained": ("G", EMBEDDING),
+PLANTS = {
+    "rope_interleaved": Plant("F", O_PROJ, "neighbouring dimensions turned as pairs, as in the original LLaMA release"),
+    "rope_backwards": Plant("F", O_PROJ, "sign of the sine"),
+    "gqa_order": Plant("F", O_PROJ, "key heads in another order (`repeat` for `repeat_interleave`)"),
+    "scale_missing_root": Plant("F", O_PROJ, "1/d, twice the root, for the scale of scores"),
+    "mask_polarity": Plant("F", O_PROJ, "1 taken for padding, as `nn.Transformer` and Megatron do"),
+    "mask_off_by_one": Plant("F", O_PROJ, "a query does not see itself"),
+    "padding_not_masked": Plant("F", O_PROJ, "the mask lost on the way"),
+    "half_softmax": Plant("F", O_PROJ, "softmax in half precision"),
+    "gelu_for_silu": Plant("F", "model.layers.0.mlp.down_proj", "another activation"),
+    "gate_and_up_swapped": Plant("F", "model.layers.0.mlp.down_proj", "the activation on the wrong half"),
+    "eps": Plant("F", NORM, "1e-5 for 1e-6"),
+    "variance_about_the_mean": Plant("F", NORM, "a layer norm's variance"),
+    "bias_dropped": Plant("F", "model.layers.0.self_attn.q_proj", "`bias=False` by default"),
+    "residual_dropped": Plant("F", "model.layers.0", "the sum left out"),
+    "final_norm_skipped": Plant("F", "model.norm", "the last norm left out"),
+    "head_scaled": Plant("F", "logits", "a factor of 1.0001"),
+    "labels_not_shifted": Plant("L", "loss", "shifted twice, in the data and in the model"),
+    "padding_counted": Plant("L", "loss", "mean over all positions"),
+    "value_detached": Plant("G", V_PROJ, "`detach` on values"),
+    "tied_head_not_trained": Plant("G", EMBEDDING, "`detach` on the tied table"),
+    "pad_row_trained": Plant("G", EMBEDDING, "`padding_idx` forgotten"),
 }
 BENIGN = ("none", "rope_shifted", "finite_mask", "scale_after_matmul")
 
 
-@contextmanager
-def patched(target: Any, name: str, value: Any) -> Iterator[None]:
-    """Replaces an attribute for a while."""
-    before = getattr(target, name)
-    setattr(target, name, value)
-    try:
-        yield
-    finally:
-        setattr(target, name, before)
-
-
-def plants() -> dict[str, tuple[Any, str, Any]]:
-    """(where, attribute, replacement) of every plant."""
+def replacements() -> dict[str, Replacement | list[Replacement]]:
+    """How each is planted."""
     import mindspore as ms
     from mindspore import ops
 
@@ -74,7 +59,7 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
         return ops.stack((even * cos - odd * sin, odd * cos + even * sin), -1).reshape(x.shape)
 
     def half_softmax(q: Any, k: Any, v: Any, mask: Any, *rest: Any) -> Any:
-        with patched(
+        with planted(
             ops, "softmax", lambda x, axis: softmax(ops.maximum(x, -6e4).astype(ms.float16), axis).astype(ms.float32)
         ):
             return attention(q, k, v, mask, *rest)
@@ -84,7 +69,7 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
         return self.weight * x * ops.rsqrt((centred * centred).mean(axis=-1, keep_dims=True) + self.eps)
 
     def larger_eps(self: Any, x: Any) -> Any:
-        with patched(self, "eps", 1e-5):
+        with planted(self, "eps", 1e-5):
             return norm(self, x)
 
     def off_by_one(queries: int, keys: int, mask: Any, positions: Any = None) -> Any:
@@ -163,19 +148,3 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
 
 def _shifted(construct: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *positions: construct(self, *(one + 5 for one in positions))
-
-
-def main(job: Path, out: Path) -> None:
-    """One capture per plant, all in this process."""
-    from migrate.parity.capture_mindspore import main as capture
-
-    table = plants()
-    for name in (*BENIGN, *PLANTS):
-        folder = out / name
-        folder.mkdir(parents=True)
-        with patched(*table[name]):
-            capture(job, folder)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,42 +1,38 @@
-"""Captures of stage U with one fault of an optimizer planted each: `python update_plants.py JOB OUT`.
-
-`PLANTS` says which tensor must be named first. `BENIGN` must pass.
-"""
+"""Faults planted into the optimizer, all found at stage U; see `plants`."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from parity_planted import patched
+from planting import planted
+from plants import Plant, Replacement
 
 EMBEDDING = "model.embed_tokens.weight in step {}"
 PLANTS = {
-    "no bias correction": EMBEDDING.format(1),
-    "bias correction one step late": EMBEDDING.format(1),
-    "epsilon": EMBEDDING.format(1),
-    "epsilon within the root": EMBEDDING.format(1),
-    "another beta2": EMBEDDING.format(1),
-    "decay of norms and biases": "model.layers.0.input_layernorm.weight in step 1",
-    "no decay of the embedding": EMBEDDING.format(1),
-    "decay in the gradient": EMBEDDING.format(1),
-    "decay not scaled by the learning rate": EMBEDDING.format(1),
-    "no clipping": EMBEDDING.format(1),
-    "clipping by the largest parameter": "gradient norm of step 1",
-    "a tied table counted twice in the norm": "gradient norm of step 1",
-    "accumulation averaged once more": "gradient norm of step 1",
-    "the last micro-batch only": "gradient norm of step 1",
-    "warmup from zero": "learning rate of step 1",
-    "no warmup": "learning rate of step 1",
+    "no bias correction": Plant("U", EMBEDDING.format(1), "moments begin at zero"),
+    "bias correction one step late": Plant("U", EMBEDDING.format(1), "steps counted from 0"),
+    "epsilon": Plant("U", EMBEDDING.format(1), "1e-6 for 1e-8, the default of another optimizer"),
+    "epsilon within the root": Plant("U", EMBEDDING.format(1), "added before the root"),
+    "another beta2": Plant("U", EMBEDDING.format(1), "0.999, the default"),
+    "decay of norms and biases": Plant("U", "model.layers.0.input_layernorm.weight in step 1", "all in one group"),
+    "no decay of the embedding": Plant("U", EMBEDDING.format(1), "the table taken out of the decay"),
+    "decay in the gradient": Plant("U", EMBEDDING.format(1), "Adam with L2 for AdamW"),
+    "decay not scaled by the learning rate": Plant("U", EMBEDDING.format(1), "decay of another convention"),
+    "no clipping": Plant("U", EMBEDDING.format(1), "forgotten"),
+    "clipping by the largest parameter": Plant("U", "gradient norm of step 1", "clipped one by one"),
+    "a tied table counted twice in the norm": Plant("U", "gradient norm of step 1", "parameters listed twice"),
+    "accumulation averaged once more": Plant("U", "gradient norm of step 1", "divided twice"),
+    "the last micro-batch only": Plant("U", "gradient norm of step 1", "gradients overwritten"),
+    "warmup from zero": Plant("U", "learning rate of step 1", "steps counted from 0"),
+    "no warmup": Plant("U", "learning rate of step 1", "forgotten"),
 }
 BENIGN = ("nothing", "clipping without the small number", "another order of buckets")
 
 
-def plants() -> dict[str, tuple[Any, str, Any]]:
-    """(where, attribute, replacement) of every plant."""
+def replacements() -> dict[str, Replacement | list[Replacement]]:
+    """How each is planted."""
     import mindspore as ms
     from mindspore import ops
 
@@ -49,20 +45,20 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
     rate = schedule.learning_rate
 
     def counted(change: Callable[[int], int]) -> Callable[..., Any]:
-        def planted(self: Any, gradients: Any, lr: float, scale: float) -> Any:
+        def faulty(self: Any, gradients: Any, lr: float, scale: float) -> Any:
             own, self.step = self.step, change(self.step)
             result = update(self, gradients, lr, scale)
             self.step = own + 1
             return result
 
-        return planted
+        return faulty
 
     def configured(**changes: Any) -> Callable[..., Any]:
-        def planted(self: Any, gradients: Any, lr: float, scale: float) -> Any:
+        def faulty(self: Any, gradients: Any, lr: float, scale: float) -> Any:
             self.config = replace(self.config, **changes)
             return update(self, gradients, lr, scale)
 
-        return planted
+        return faulty
 
     def coupled(self: Any, gradients: Any, lr: float, scale: float) -> Any:
         members = self.sharding.parameters
@@ -84,17 +80,17 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
 
     def in_root(self: Any, gradients: Any, lr: float, scale: float) -> Any:
         root = ops.sqrt
-        with patched(ops, "sqrt", lambda x: root(x + self.config.eps)):
+        with planted(ops, "sqrt", lambda x: root(x + self.config.eps)):
             return update(self, gradients, lr, scale)
 
     def last_only(self: Any, parameters: Any) -> Any:
         add = adder(self, parameters)
 
-        def planted(gradients: Any) -> None:
+        def faulty(gradients: Any) -> None:
             self.zero()
             add(gradients)
 
-        return planted
+        return faulty
 
     def largest(self: Any, reduced: Any) -> float:
         return max(float(ms.ops.square(kept).sum().asnumpy()) ** 0.5 for kept in reduced)
@@ -131,19 +127,3 @@ def plants() -> dict[str, tuple[Any, str, Any]]:
         "warmup from zero": (schedule, "learning_rate", lambda n, *rest: rate(max(1, n - 1), *rest) * (n > 1)),
         "no warmup": (schedule, "learning_rate", lambda n, steps, o, s: rate(n, steps, o, replace(s, warmup_steps=0))),
     }
-
-
-def main(job: Path, out: Path) -> None:
-    """One capture per plant, all in this process."""
-    from migrate.parity.capture_mindspore import main as capture
-
-    table = plants()
-    for name in (*BENIGN, *PLANTS):
-        folder = out / name
-        folder.mkdir(parents=True)
-        with patched(*table[name]):
-            capture(job, folder)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
