@@ -34,6 +34,11 @@ class Tolerances:
     noise: float = 4.0
     """Two fp32 results lie up to twice as far apart as one of them from the truth, times two for luck of the order."""
     most: float = 100.0
+    rounding: float = 1e-6
+    """Part of a stage's largest gradient below which a difference may be rounding: some gradients are zero but for it
+    (the bias of the keys moves all scores of a softmax alike). It is taken for that only where PyTorch's own fp32
+    result is off by `nothing_but` of itself, and then the bound is `noise` times that, without `most`."""
+    nothing_but: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -63,3 +68,24 @@ def raised(limit: Limit, own: Difference, tolerances: Tolerances) -> Limit:
         return max(bound, min(tolerances.noise * rounding, tolerances.most * bound))
 
     return Limit(widen(limit.relative, own.relative), widen(limit.element, own.element), own.relative)
+
+
+def forgiven(
+    limits: Sequence[Limit], results: Sequence[Difference], largest: float, tolerances: Tolerances
+) -> list[Limit]:
+    """Limits of gradients, widened where the reference's own result is nothing but rounding.
+
+    Args:
+        limits: after `raised`.
+        results: what they are for.
+        largest: magnitude of the largest element of any gradient.
+        tolerances: see `Tolerances.rounding`.
+    """
+    found = []
+    for limit, result in zip(limits, results, strict=True):
+        apart = abs(result.reference - result.candidate)
+        if limit.own is not None and limit.own >= tolerances.nothing_but and apart <= tolerances.rounding * largest:
+            bound = tolerances.noise * limit.own
+            limit = Limit(bound, bound * tolerances.element, limit.own)
+        found.append(limit)
+    return found

@@ -17,6 +17,7 @@ from migrate.code.names.symbols import FunctionInfo
 from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 from migrate.code.weights_table.contents import Contents
+from migrate.code.weights_table.leaves import EMPTY
 from migrate.code.weights_table.symbolic import Scope, UnknownError
 from migrate.code.weights_table.values import Values, range_count
 
@@ -46,6 +47,9 @@ class Reader(Values):
         """Everything that objects of a class hold; `args` are in the words of `outer`."""
         symbols = self.analysis.symbols
         info = symbols.method(name, "__init__")
+        library = [base for base in symbols.lineage(name) if base.startswith("torch.") and base not in EMPTY]
+        if library:
+            self.found.not_known(self._place_of(name), f"{name} is a {library[0]}, too, whose own tensors are not read")
         if info is None or name in self.stack:
             if name in self.stack:
                 self.found.not_known(self._place_of(name), f"{name} holds modules of its own class")

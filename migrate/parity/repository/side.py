@@ -64,7 +64,7 @@ def _capture(
         if reference is None:
             # What another seed changes is drawn, and means nothing on the other side.
             again = framework.state(make(job.seed + 1)) if buffers else {}
-            buffers = {name: v for name, v in buffers.items() if _is_equal(v, plain(again.get(name, v[:0])))}
+            buffers = {n: v for n, v in buffers.items() if n in again and _is_equal(v, plain(again[n]))}
             module = make(job.seed) if buffers else module
             submodules = dict(framework.submodules(module))
         tensors.update(buffers)
