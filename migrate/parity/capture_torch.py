@@ -10,8 +10,10 @@ from typing import Any
 from mappings.errors import UserError
 from migrate.captures.store import CaptureWriter
 from migrate.parity import update_torch
-from migrate.parity.job import Job
+from migrate.parity.axes import by_token
+from migrate.parity.job import MASKED, Job
 from migrate.parity.recording import INPUTS, Recorder
+from migrate.parity.stored_weights import stored_weights
 
 
 def main(job_path: Path, out: Path) -> None:
@@ -25,28 +27,22 @@ def main(job_path: Path, out: Path) -> None:
 
     job = Job.read(job_path)
     torch.use_deterministic_algorithms(True)
-    loader: Any = transformers.AutoModelForCausalLM
-    # "eager" spells attention out; the fused kernels order their sums differently from build to build. In fp64 it takes
-    # the softmax in fp32, where its mask overflows to NaN; sdpa stays in fp64.
-    attention = "eager" if job.dtype == "float32" else "sdpa"
-    model, info = loader.from_pretrained(
-        job.directory,
-        dtype=getattr(torch, job.dtype),
-        attn_implementation=attention,
-        local_files_only=True,
-        output_loading_info=True,
-    )
-    if problems := {kind: sorted(names) for kind, names in info.items() if names}:
-        raise UserError(f"{job.directory}: transformers loads it only in part: {problems}")
-    model.eval()
+    model = load(job)
+    stored = job.stored_name
     writer = CaptureWriter(out, {"torch": torch.__version__, "transformers": transformers.__version__})
     batch = {name: torch.from_numpy(values) for name, values in job.batch().items()}
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    inputs: dict[str, Any] = {name: values for name, values in batch.items() if name != "labels"}
+    if job.task != MASKED:
+        inputs["use_cache"] = False
     if "W" in job.stages:
         with writer.stage("W") as tensors:
-            tensors.update({name: value.detach().numpy() for name, value in model.named_parameters()})
+            persistent = model.state_dict().keys() & dict(model.named_buffers()).keys()
+            named = [*model.named_parameters(), *(pair for pair in model.named_buffers() if pair[0] in persistent)]
+            tensors.update({stored(name): value.detach().numpy() for name, value in named})
+            tensors.update(stored_weights(job.directory, [name for name in job.kept if name not in tensors]))
     if "F" in job.stages:
-        recorder = Recorder(lambda value: value.detach().numpy().copy())
+        rows, length = batch["input_ids"].shape
+        recorder = Recorder(lambda value: by_token(value.detach().numpy().copy(), rows, length))
         with writer.stage("F") as tensors, torch.no_grad():
             recorder.outputs = tensors
             handles = []
@@ -54,7 +50,7 @@ def main(job_path: Path, out: Path) -> None:
                 module, enter = model.get_submodule(name), partial(recorder.enter, name)
                 handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
                 handles.append(module.register_forward_hook(partial(recorder.leave, name)))
-            tensors["logits"] = model(**inputs, use_cache=False).logits.numpy()
+            tensors["logits"] = model(**inputs).logits.numpy()
             for handle in handles:
                 handle.remove()
         with writer.stage(INPUTS) as tensors:
@@ -62,16 +58,47 @@ def main(job_path: Path, out: Path) -> None:
     if "L" in job.stages or "G" in job.stages:
         loss: Any = None
         with writer.stage("L") as tensors:
-            loss = model(**inputs, labels=batch["labels"], use_cache=False).loss
+            loss = model(**inputs, labels=batch["labels"]).loss
             tensors["loss"] = loss.detach().numpy().reshape(1)
         if "G" in job.stages and loss is not None:
             with writer.stage("G") as tensors:
                 loss.backward()
                 named = model.named_parameters()
-                tensors.update({name: value.grad.numpy() for name, value in named if value.grad is not None})
+                tensors.update({stored(name): value.grad.numpy() for name, value in named if value.grad is not None})
     if "U" in job.stages:
         with writer.stage("U") as tensors:
-            update_torch.record(model, tensors)
+            update_torch.record(model, tensors, stored)
+
+
+def load(job: Job) -> Any:
+    """The model of a job in transformers, in evaluation mode: nothing is dropped, whatever `config.json` says.
+
+    Raises:
+        UserError: transformers finds only some of the weights, or more than those that it may leave aside.
+    """
+    import torch
+    import transformers
+
+    kind: Any = transformers.AutoModelForMaskedLM if job.task == MASKED else transformers.AutoModelForCausalLM
+    # "eager" spells out attention and experts; fused kernels order their sums differently from build to build, and
+    # grouped products refuse widths that are no multiple of 4.
+    model, info = kind.from_pretrained(
+        job.directory,
+        dtype=getattr(torch, job.dtype),
+        attn_implementation="eager",
+        experts_implementation="eager",
+        local_files_only=True,
+        output_loading_info=True,
+    )
+    info["unexpected_keys"] = set(info.get("unexpected_keys", ())) - set(job.not_loaded)
+    if problems := {kind: sorted(names) for kind, names in info.items() if names}:
+        raise UserError(f"{job.directory}: transformers loads it only in part: {problems}")
+    model.eval()
+    if job.dtype == "float64":
+        # Eager attention asks for a softmax in fp32, where the mask of fp64 overflows to NaN.
+        softmax = torch.nn.functional.softmax
+        torch.nn.functional.softmax = lambda x, dim=None, _stacklevel=3, dtype=None: softmax(x, dim)  # type: ignore[assignment]
+    return model
 
 
 if __name__ == "__main__":

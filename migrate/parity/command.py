@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from mappings.errors import UserError
-from mappings.families import family_for_config
-from mappings.formats.hf_directory import read_config
 from migrate.captures.store import MANIFEST, Capture
-from migrate.parity import updates
 from migrate.parity.curve import curve
-from migrate.parity.inputs import make_batch
 from migrate.parity.job import Job
-from migrate.parity.stages import LOGITS, ORDER, TITLES, Judgement, Tolerances, could_not_run, expected_modules, judge
+from migrate.parity.plan import Plan
+from migrate.parity.stages import ORDER, TITLES, Judgement, Tolerances, could_not_run, judge
 from migrate.processes import run
 from migrate.progress import Tracker, quiet
 from migrate.report import Report, Stage, Verdict
@@ -62,21 +59,12 @@ def model(
         UserError: unknown stage, or no supported model in `directory`.
     """
     wanted = _stages(stages)
-    config = read_config(directory)
-    family = family_for_config(config, str(directory / "config.json"))
-    modules = expected_modules(family, config)
-    parameters = [parameter.name for parameter in family.parameters(config)]
-    expected = {
-        "W": parameters, "F": [*modules, LOGITS], "L": [], "G": parameters, "U": updates.names(parameters),
-    }  # fmt: skip
-    batch = make_batch(config, seed)
     report = Report("parity model", str(directory))
     if candidate is not None:
         report.facts["candidate"] = str(candidate)
     with tempfile.TemporaryDirectory(prefix="msmigrate-parity-") as folder:
-        inputs = Path(folder) / "inputs.npz"
-        np.savez(inputs, **batch)
-        job = Job(directory.absolute(), wanted, inputs, tuple(modules))
+        plan = Plan.make(directory, wanted, Path(folder), seed)
+        job = plan.job
         with track("parity", len(SIDES) + len(wanted)) as advance:
             reference = _capture("PyTorch", job, Path(folder) / "reference", timeout_s)
             advance(1)
@@ -89,14 +77,15 @@ def model(
                     report.stages.append(Stage(TITLES[stage], Verdict.SKIPPED, f"{bad} did not pass"))
                 else:
                     bounds = tolerances or Tolerances()
-                    _add(report, _judge(stage, reference, captured, batch, expected[stage], bounds, noise))
+                    _add(report, _judge(stage, reference, captured, plan.batch, plan.names(stage), bounds, noise))
                 advance(1)
     for capture in (reference, captured):
         report.facts |= capture.versions if isinstance(capture, Capture) else {}
     if isinstance(noise.result, str):
         report.facts["rounding of PyTorch"] = f"not measured: {noise.result}"
-    tokens = int(batch["attention_mask"].sum())
-    report.facts |= {"model_type": config["model_type"], "seed": seed, "tokens": tokens}
+    tokens = int(plan.batch["attention_mask"].sum())
+    report.facts |= {"model_type": plan.config["model_type"], "seed": seed, "tokens": tokens}
+    report.facts["not compared"] = dict(plan.expected.left_out)
     return report
 
 
@@ -143,7 +132,7 @@ def _judge(
     stage: str,
     reference: Capture | str,
     candidate: Capture | str,
-    batch: dict[str, np.ndarray],
+    batch: Mapping[str, np.ndarray],
     expected: list[str],
     tolerances: Tolerances,
     noise: _Noise,

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from mappings.families.positions import longest_sequence
+from migrate.parity.job import CAUSAL, MASKED
+
 IGNORED = -100
 BATCH = 3
 # Odd, so that it meets no other size of a model and a transposed axis cannot hide.
@@ -14,20 +17,29 @@ LENGTH = 41
 SHORTEST = 4
 
 
-def make_batch(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
+def make_batch(config: Mapping[str, Any], seed: int, task: str = CAUSAL) -> dict[str, np.ndarray]:
     """A batch for the model of a `config.json`; the same for the same seed.
 
     Row 0 is full, row 1 padded on the right, row 2 on the left. A pad token, where the model names one, also stands
-    among the real tokens: transformers gives its row no gradient there, and a port must do the same. Labels are the
-    inputs, -100 under padding, at the first token after left padding (the position that predicts it sees nothing, and
-    frameworks differ there) and at a few other places, so that rows have unequal numbers of valid positions.
+    among the real tokens: transformers gives its row no gradient there, and a port must do the same. Sequences are
+    shorter than the model's positions, and much longer than the sliding windows of small models.
+
+    Labels of a decoder are the inputs, -100 under padding, at the first token after left padding (the position that
+    predicts it sees nothing, and frameworks differ there) and at a few other places, so that rows have unequal numbers
+    of valid positions. Those of an encoder stand at a quarter of the tokens, in unequal numbers too, and are what was
+    there before: most of these places hold another token. Its segments change within each row.
+
+    Args:
+        config: contents of `config.json`.
+        seed: of everything random.
+        task: `causal` or `masked`.
 
     Returns:
-        `input_ids`, `labels` `[3, S]` int64 and `attention_mask` `[3, S]` int64, S at most 41.
+        `input_ids`, `labels`, `attention_mask` and for encoders `token_type_ids`, `[3, S]` int64, S at most 41.
     """
     rng = np.random.default_rng(seed)
-    limit = config.get("max_position_embeddings")
-    length = max(SHORTEST, min(LENGTH, limit)) if type(limit) is int else LENGTH
+    limit = longest_sequence(config)
+    length = LENGTH if limit is None else max(SHORTEST, min(LENGTH, limit[0]))
     pad = config.get("pad_token_id")
     mask = np.ones((BATCH, length), np.int64)
     mask[1, length - length // 3 :] = 0
@@ -35,6 +47,8 @@ def make_batch(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     ids = rng.integers(0, config["vocab_size"], (BATCH, length), dtype=np.int64)
     if type(pad) is int and 0 <= pad < config["vocab_size"]:
         ids[mask == 0] = ids[0, 1] = pad
+    if task == MASKED:
+        return _hidden(config, rng, ids, mask)
     labels = ids.copy()
     labels[rng.random((BATCH, length)) < 0.1] = IGNORED
     labels[mask == 0] = IGNORED
@@ -42,6 +56,18 @@ def make_batch(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def valid_labels(labels: np.ndarray) -> int:
-    """Number of positions that enter the loss: labels are shifted by one inside the model."""
-    return int((labels[:, 1:] != IGNORED).sum())
+def _hidden(
+    config: Mapping[str, Any], rng: np.random.Generator, ids: np.ndarray, mask: np.ndarray
+) -> dict[str, np.ndarray]:
+    chosen = (rng.random(ids.shape) < 0.25) & (mask == 1)
+    chosen[:, ids.shape[1] // 2] = True  # no row without a label
+    labels = np.where(chosen, rng.integers(0, config["vocab_size"], ids.shape), IGNORED)
+    kinds = config.get("type_vocab_size", 2)
+    segments = np.arange(ids.size).reshape(ids.shape) // 5 % (kinds if type(kinds) is int else 1)
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels, "token_type_ids": segments}
+
+
+def valid_labels(batch: Mapping[str, np.ndarray]) -> int:
+    """Number of positions that enter the loss: decoders shift labels by one, encoders (with segments) do not."""
+    labels = batch["labels"]
+    return int(((labels if "token_type_ids" in batch else labels[:, 1:]) != IGNORED).sum())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mappings.formats.hf_directory import read_json
+
+CAUSAL, MASKED = "causal", "masked"
 
 
 @dataclass(frozen=True)
@@ -23,20 +27,37 @@ class Job:
     """Modules whose output is recorded in stage F."""
     dtype: str = "float32"
     """Precision of the PyTorch side; float64 measures its rounding."""
+    task: str = CAUSAL
+    """Which head and loss: `causal` or `masked`."""
+    idle: tuple[str, ...] = ()
+    """Weights that no loss of the comparison reaches although they could be trained."""
+    not_loaded: tuple[str, ...] = ()
+    """Tensors of the directory that transformers may leave aside."""
+    kept: tuple[str, ...] = ()
+    """Weights in memory that come from those; PyTorch's side of stage W has them from the files."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Modules that transformers has under another name than checkpoints: its name, theirs."""
 
     def write(self, path: Path) -> None:
         """Stores the job as JSON."""
-        body = {"directory": str(self.directory), "inputs": str(self.inputs), "dtype": self.dtype}
-        path.write_text(json.dumps({**body, "stages": self.stages, "modules": self.modules}), encoding="utf-8")
+        path.write_text(json.dumps(asdict(self), default=str), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Job:
         """Reads a job that `write` stored."""
-        body = read_json(path)
-        stages, modules = tuple(body["stages"]), tuple(body["modules"])
-        return cls(Path(body["directory"]), stages, Path(body["inputs"]), modules, body["dtype"])
+        body: dict[str, Any] = read_json(path)
+        lists = {name: tuple(value) for name, value in body.items() if isinstance(value, list)}
+        paths = {name: Path(body[name]) for name in ("directory", "inputs")}
+        return cls(**{**body, **lists, **paths})
 
     def batch(self) -> dict[str, np.ndarray]:
         """The inputs."""
         with np.load(self.inputs) as arrays:
             return {name: arrays[name] for name in arrays.files}
+
+    def stored_name(self, name: str) -> str:
+        """How checkpoints call a module or parameter of transformers."""
+        for here, there in self.renamed.items():
+            if name == here or name.startswith(f"{here}."):
+                return there + name.removeprefix(here)
+        return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,13 @@ import numpy as np
 from migrate.parity.updates import NORM, RATE, UPDATES, changed, gradient
 
 
-def record(model: Any, tensors: dict[str, np.ndarray]) -> None:
+def record(model: Any, tensors: dict[str, np.ndarray], idle: Collection[str] = ()) -> None:
     """Takes the steps and records them. The model's parameters change.
+
+    Args:
+        model: of ms_models.
+        tensors: to fill.
+        idle: parameters whose gradient is zero; they are not recorded.
 
     Raises:
         RuntimeError: the trainer left a step out.
@@ -30,33 +36,37 @@ def record(model: Any, tensors: dict[str, np.ndarray]) -> None:
     schedule = ScheduleConfig("cosine", settings.warmup_steps, settings.min_lr_ratio)
     trainer = Trainer(model, model.mesh, optimizer, jit=False)
     parameters = model.trainable_params()
-    injected = _Injected(parameters, trainer.gradients.adder(parameters))
+    recorded = [parameter for parameter in parameters if parameter.name not in idle]
+    injected = _Injected(parameters, trainer.gradients.adder(parameters), idle)
     trainer._passes = injected  # type: ignore[assignment]
     labels = np.zeros((1, 2), np.int32)
     batch = {"input_ids": labels, "attention_mask": labels + 1, "labels": labels}
     for step in range(1, settings.steps + 1):
         injected.step = step
-        before = {parameter.name: parameter.asnumpy().copy() for parameter in parameters}
+        before = {parameter.name: parameter.asnumpy().copy() for parameter in recorded}
         lr = learning_rate(step, settings.run_steps, optimizer, schedule)
         result = trainer.step([batch] * settings.micro_batches, lr)
         if result.outcome != "updated":
             raise RuntimeError(f"step {step}: {result.outcome}")
         tensors[NORM.format(step)] = np.array([result.grad_norm], np.float32)
         tensors[RATE.format(step)] = np.array([lr], np.float64)
-        for parameter in parameters:
+        for parameter in recorded:
             tensors[changed(parameter.name, step)] = parameter.asnumpy() - before[parameter.name]
 
 
 class _Injected:
     """Stands where the forward and backward passes are."""
 
-    def __init__(self, parameters: Any, add: Any) -> None:
-        self.parameters, self.add, self.step = parameters, add, 0
+    def __init__(self, parameters: Any, add: Any, idle: Collection[str]) -> None:
+        self.parameters, self.add, self.idle, self.step = parameters, add, idle, 0
 
     def accumulate(self, batches: Any, scale: Any) -> list[Any]:
         """Adds the injected gradients of each micro-batch; gives a loss of 1 for each."""
         from mindspore import Tensor
 
         for micro_batch in range(len(batches)):
-            self.add([Tensor(gradient(p.name, tuple(p.shape), self.step, micro_batch)) for p in self.parameters])
+            self.add([Tensor(self._gradient(p.name, tuple(p.shape), micro_batch)) for p in self.parameters])
         return [Tensor(1.0)] * len(batches)
+
+    def _gradient(self, name: str, shape: tuple[int, ...], micro_batch: int) -> np.ndarray:
+        return np.zeros(shape, np.float32) if name in self.idle else gradient(name, shape, self.step, micro_batch)

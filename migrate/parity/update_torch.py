@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,18 @@ import numpy as np
 from migrate.parity.updates import NORM, RATE, UPDATES, changed, gradient
 
 
-def record(model: Any, tensors: dict[str, np.ndarray]) -> None:
-    """Takes the steps and records them. The model's parameters change."""
+def record(model: Any, tensors: dict[str, np.ndarray], stored_name: Callable[[str], str] = str) -> None:
+    """Takes the steps and records them. The model's parameters change.
+
+    Args:
+        model: of transformers.
+        tensors: to fill.
+        stored_name: how checkpoints call a parameter; gradients are made from that name.
+    """
     import torch
 
     settings = UPDATES
-    named = list(model.named_parameters())
+    named = [(stored_name(name), parameter) for name, parameter in model.named_parameters()]
     matrices = [parameter for _, parameter in named if parameter.dim() >= 2]
     others = [parameter for _, parameter in named if parameter.dim() < 2]
     optimizer = torch.optim.AdamW(

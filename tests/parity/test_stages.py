@@ -21,7 +21,7 @@ SHAPE = BATCH["input_ids"].shape
 RNG = np.random.default_rng(0)
 TENSORS = {name: RNG.standard_normal((40, 50)).astype(np.float32) for name in ("a", "b", "c")}
 OUTPUTS = {name: RNG.standard_normal((*SHAPE, 6)).astype(np.float32) for name in ("first", "second", "third")}
-LOSS = {"loss": np.array([2.5], np.float32), "valid_labels": np.array([valid_labels(BATCH["labels"])], np.float32)}
+LOSS = {"loss": np.array([2.5], np.float32), "valid_labels": np.array([valid_labels(BATCH)], np.float32)}
 
 
 def capture(out: Path, stage: str, tensors: Mapping[str, np.ndarray]) -> Capture:

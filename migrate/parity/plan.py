@@ -1,0 +1,78 @@
+"""`Plan`: what both sides of a comparison are asked for, and what they are expected to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mappings.families import Family, family_for_config
+from mappings.formats.hf_directory import read_config, read_tensors
+from mappings.stored import recognise
+from migrate.parity import updates
+from migrate.parity.inputs import make_batch
+from migrate.parity.job import CAUSAL, MASKED, Job
+from migrate.parity.modules import LOGITS, RENAMED, Expected, expect, is_encoder, memory_spelling
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison of a Hugging Face directory."""
+
+    family: Family
+    config: Mapping[str, Any]
+    expected: Expected
+    batch: Mapping[str, np.ndarray]
+    job: Job
+    """For the PyTorch side; the other one may get another directory."""
+
+    @classmethod
+    def make(cls, directory: Path, stages: Sequence[str], folder: Path, seed: int = 0) -> Plan:
+        """Reads the directory's config and headers, and writes the batch.
+
+        Args:
+            directory: Hugging Face model directory.
+            stages: which of W, F, L, G, U.
+            folder: where the batch is stored.
+            seed: of the batch.
+
+        Raises:
+            UserError: no supported model in `directory`.
+        """
+        config = read_config(directory)
+        family = family_for_config(config, str(directory / "config.json"))
+        entries = read_tensors(directory)
+        stored = recognise(family, config, {name: entry.shape for name, entry in entries.items()}, directory)
+        expected = expect(family, config, stored.optional)
+        task = MASKED if is_encoder(family) else CAUSAL
+        batch = make_batch(config, seed, task)
+        inputs = folder / "inputs.npz"
+        np.savez(inputs, **batch)
+        spare = {one.name for one in family.spelling(config, stored.spelling) if one.optional}
+        in_memory = {one.name for one in family.spelling(config, memory_spelling(family)) if one.optional}
+        job = Job(
+            directory.absolute(),
+            tuple(stages),
+            inputs,
+            expected.modules,
+            task=task,
+            idle=expected.idle,
+            not_loaded=tuple(name for name in entries if name in spare or family.is_ignored(name, config)),
+            kept=tuple(name for name in expected.weights if name in in_memory),
+            renamed=RENAMED.get(family.name, {}),
+        )
+        return cls(family, config, expected, batch, job)
+
+    def names(self, stage: str) -> list[str]:
+        """Names that both captures of a stage must hold, exactly; none for the loss."""
+        trained = list(self.expected.trained)
+        return {
+            "W": list(self.expected.weights),
+            "F": [*self.expected.modules, LOGITS],
+            "L": [],
+            "G": trained,
+            "U": updates.names(trained),
+        }[stage]
