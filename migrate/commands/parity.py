@@ -21,15 +21,20 @@ def parity_model(
     ] = ("W,F,L,G,U"),
     seed: Annotated[int, typer.Option(help="Seed of the batch.")] = 0,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Judge every module alone even if stage F passes.")] = False,
     json: Json = False,
     report: ReportFile = None,
 ) -> None:
     """Compare a Hugging Face model in PyTorch with its ms_models cell, element by element."""
     from migrate.parity import command
+    from migrate.parity.explain.drawing import draw
     from migrate.progress import shown
 
     names = [name.strip() for name in stages.split(",")]
-    finish(command.model(directory, stages=names, seed=seed, keep_going=keep_going, track=shown), json, report)
+    result = command.model(directory, stages=names, seed=seed, keep_going=keep_going, force=force, track=shown)
+    if not json and "modules" in result.facts:
+        typer.echo("\n".join([*draw(result.facts["modules"]), ""]))
+    finish(result, json, report)
 
 
 @parity.command("code")

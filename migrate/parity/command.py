@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from mappings.errors import UserError
+from mappings.formats.hf_directory import read_config
 from migrate.captures.store import MANIFEST, Capture
 from migrate.parity.curve import curve
+from migrate.parity.explain import running
+from migrate.parity.explain.explanation import Evidence
 from migrate.parity.job import Job
 from migrate.parity.plan import Plan
 from migrate.parity.stages import ORDER, TITLES, Judgement, Tolerances, could_not_run, judge
@@ -35,6 +39,7 @@ def model(
     tolerances: Tolerances | None = None,
     seed: int = 0,
     keep_going: bool = False,
+    force: bool = False,
     timeout_s: float = CAPTURE_TIMEOUT_S,
     track: Tracker = quiet,
 ) -> Report:
@@ -43,7 +48,7 @@ def model(
     Each side runs in its own process, in fp32 on the same padded batch, and leaves files; only those are compared.
     Weights are used as stored. The stages run in the order W (weights, bit for bit), F (output of every module), L
     (loss), G (every gradient), U (two optimizer steps from injected gradients); after the first that does not pass, the
-    rest is skipped unless `keep_going`.
+    rest is skipped unless `keep_going`. A failing F is explained: every module is judged alone.
 
     Args:
         directory: Hugging Face model directory.
@@ -52,6 +57,7 @@ def model(
         tolerances: largest accepted differences.
         seed: of the batch.
         keep_going: judge every requested stage.
+        force: also judge every module alone, on the reference's inputs, when stage F passes; it is done when it fails.
         timeout_s: for each side.
         track: progress.
 
@@ -77,7 +83,12 @@ def model(
                     report.stages.append(Stage(TITLES[stage], Verdict.SKIPPED, f"{bad} did not pass"))
                 else:
                     bounds = tolerances or Tolerances()
-                    _add(report, _judge(stage, reference, captured, plan.batch, plan.names(stage), bounds, noise))
+                    judgement = _judge(stage, reference, captured, plan.batch, plan.names(stage), bounds, noise)
+                    alone = None
+                    if stage == "F" and isinstance(reference, Capture) and isinstance(captured, Capture):
+                        alone = _explain(report, judgement, plan, other, reference, captured, bounds, noise, force)
+                    _add(report, judgement)
+                    report.stages += [alone] if alone else []
                 advance(1)
     for capture in (reference, captured):
         report.facts |= capture.versions if isinstance(capture, Capture) else {}
@@ -143,6 +154,32 @@ def _judge(
     if stage in ROUNDED and result.stage.verdict is Verdict.FAIL and result.stage.compared:
         return judge(stage, reference, candidate, batch, expected, tolerances, noise.capture())
     return result
+
+
+def _explain(
+    report: Report,
+    judgement: Judgement,
+    plan: Plan,
+    job: Job,
+    reference: Capture,
+    candidate: Capture,
+    bounds: Tolerances,
+    noise: _Noise,
+    force: bool,
+) -> Stage | None:
+    """Says why stage F failed; the verdict of the forced pass, where that was asked for."""
+    has_failed = judgement.stage.verdict is Verdict.FAIL and bool(judgement.rows)
+    if not has_failed and not (force and judgement.stage.verdict is Verdict.PASS):
+        return None
+    forced = running.forced(job, reference, noise.out.with_name("forced"), noise.timeout_s)
+    exact = noise.result if isinstance(noise.result, Capture) else None
+    evidence = Evidence(reference, candidate, forced, plan.batch["attention_mask"], bounds, exact)
+    own_config = None if job.directory == plan.job.directory else read_config(job.directory)
+    found = running.explained(judgement, evidence, running.suspects_of(plan.family, plan.config, own_config))
+    report.facts["modules"] = found.rows
+    counts = Counter(row["verdict"] for row in found.rows)
+    report.facts["modules judged"] = {**counts, "compared by the descent": found.looked_at}
+    return running.alone_stage(evidence, found) if force else None
 
 
 def _add(report: Report, judgement: Judgement) -> None:

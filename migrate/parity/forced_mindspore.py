@@ -1,4 +1,4 @@
-"""The candidate with every module fed what the reference's had: `python -m migrate.parity.forced_mindspore JOB REF OUT`.
+"""The candidate, every module of it fed with the reference's inputs: `... migrate.parity.forced_mindspore JOB REF OUT`.
 
 What arrives at a module is recorded, then replaced by the reference's input; what it makes of that is recorded, then
 replaced by the reference's output. So each module, and each piece of code between modules, is judged alone.

@@ -19,6 +19,7 @@ from mappings.errors import UserError
 from mappings.families import load_family
 from migrate.captures.store import Capture
 from migrate.parity import command
+from migrate.parity.explain import running
 from migrate.parity.inputs import make_batch
 from migrate.parity.job import Job
 from migrate.parity.stages import LOGITS, ORDER, TITLES, Tolerances, expected_modules, judge
@@ -27,6 +28,8 @@ from migrate.report import Report, Verdict
 
 MODEL = ORDER[: ORDER.index("U")]  # faults of the optimizer are planted in test_updates.py
 K_PROJ, V_PROJ = (f"model.layers.1.self_attn.{name}_proj.weight" for name in "kv")
+# One of each kind: those of other layers are counted with them.
+NORMS = ("model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm", "model.norm")
 BIAS = "model.layers.0.self_attn.v_proj.bias"
 
 
@@ -117,11 +120,11 @@ CANDIDATES = {
     "k and v swapped": (edit_weights(_swap), "W", {("P101", K_PROJ), ("P101", V_PROJ)}),
     "bias zeroed": (edit_weights(lambda t: t.update({BIAS: np.zeros_like(t[BIAS])})), "W", {("P101", BIAS)}),
     "NaN in a weight": (edit_weights(_nan), "W", {("P004", V_PROJ)}),
-    "eps": (edit_config(rms_norm_eps=1e-5), "F", {("P201", "model.layers.0.input_layernorm"), ("P202", LOGITS)}),
+    "eps": (edit_config(rms_norm_eps=1e-5), "F", {("P201", NORMS[0]), *(("P203", name) for name in NORMS)}),
     "rope theta": (
         edit_config(rope_parameters={"rope_theta": 500000.0, "rope_type": "default"}),
         "F",
-        {("P201", "model.layers.0.self_attn.o_proj"), ("P202", LOGITS)},
+        {("P201", "model.layers.0.self_attn.o_proj"), ("P204", "model.layers.0.self_attn")},
     ),
 }
 
@@ -137,6 +140,28 @@ def test_a_faulty_candidate_fails_at_its_stage(name: str, qwen2: Path, cached: N
     place = ORDER.index(stage)
     assert verdicts == [Verdict.PASS] * place + [Verdict.FAIL] + [Verdict.SKIPPED] * (len(ORDER) - place - 1)
     assert report.exit_code == 1
+    if stage == "F":  # both directories have a config, so what differs there comes first
+        assert all("of the reference, " in found.fix for found in report.findings if found.code in ("P203", "P204"))
+        assert report.facts["modules judged"]["heir"] > 3
+
+
+def test_modules_can_be_judged_alone_although_all_agree(qwen2: Path, cached: None) -> None:
+    report = command.model(qwen2, stages=["F"], force=True, timeout_s=120)
+    assert [(stage.name, stage.verdict) for stage in report.stages] == [
+        (TITLES["F"], Verdict.PASS),
+        (running.ALONE, Verdict.PASS),
+    ]
+    assert report.stages[1].compared == report.stages[0].compared
+    assert report.exit_code == 0
+
+
+def test_a_forced_pass_that_was_asked_for_and_did_not_run_is_no_success(
+    qwen2: Path, cached: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "FORCED", "no_such_program")
+    report = command.model(qwen2, stages=["F"], force=True, timeout_s=120)
+    assert report.exit_code == 2
+    assert "No module named no_such_program" in report.stages[1].message
 
 
 def test_keep_going_judges_every_stage(qwen2: Path, cached: None, tmp_path: Path) -> None:

@@ -10,14 +10,18 @@ from typing import Any
 from mappings.families import Family
 from migrate.captures.store import MANIFEST, Capture
 from migrate.parity.explain.descent import Place
+from migrate.parity.explain.explanation import Evidence, Explanation, explain
 from migrate.parity.explain.sources import find_source
 from migrate.parity.explain.suspects import suspects
 from migrate.parity.explain.tree import ROOT
 from migrate.parity.job import Job
+from migrate.parity.judgement import Judgement
 from migrate.parity.stages import LOGITS
 from migrate.processes import run
+from migrate.report import Stage, Verdict
 
 FORCED = "migrate.parity.forced_mindspore"
+ALONE = "F alone"
 
 
 def forced(job: Job, reference: Capture, out: Path, timeout_s: float) -> Capture | str:
@@ -36,6 +40,39 @@ def forced(job: Job, reference: Capture, out: Path, timeout_s: float) -> Capture
         return outcome.reason()
     capture = Capture.read(out)
     return capture if "F" in capture.stages else capture.errors.get("F", outcome.reason())
+
+
+def explained(judgement: Judgement, evidence: Evidence, suspects: Callable[[Place], Sequence[str]]) -> Explanation:
+    """Adds to the verdict of stage F what explains it.
+
+    Args:
+        judgement: gets the findings; what is said there of later outputs gives way to a forced pass, which knows.
+        evidence: see there.
+        suspects: what may be the matter at a place.
+    """
+    result = explain(evidence, suspects)
+    if isinstance(evidence.forced, Capture):
+        judgement.findings[:] = [one for one in judgement.findings if one.code != "P202"]
+    judgement.findings += result.findings
+    return result
+
+
+def alone_stage(evidence: Evidence, result: Explanation) -> Stage:
+    """The verdict of a forced pass that was asked for."""
+    if not isinstance(evidence.forced, Capture):
+        return Stage(ALONE, Verdict.COULD_NOT_RUN, str(evidence.forced))
+    judged = [row for row in result.rows if row["verdict"] != "not judged"]
+    guilty = [row for row in judged if row["verdict"] == "guilty"]
+    worst = max((row for row in judged if isinstance(row["alone"], float)), key=lambda row: row["alone"], default=None)
+    figures: dict[str, float | int | str] = {"not judged": len(result.rows) - len(judged)}
+    if worst is not None:
+        figures |= {"worst relative": worst["alone"], "worst module": worst["name"]}
+    if guilty or not judged:
+        message = (
+            f"{len(guilty)} of {len(judged)} modules are guilty, first {guilty[0]['name']}" if guilty else "nothing"
+        )
+        return Stage(ALONE, Verdict.FAIL, message, len(judged), figures)
+    return Stage(ALONE, Verdict.PASS, f"{len(judged)} modules agree, each alone", len(judged), figures)
 
 
 def suspects_of(
