@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,29 @@ def leaves(value: Any, tensor: type, path: str = "") -> Iterator[tuple[str, Any]
         return
     for name, item in items:
         yield from leaves(item, tensor, f"{path}.{name}" if path else name)
+
+
+def with_leaves(value: Any, tensor: type, new: Callable[[str, Any], Any], path: str = "") -> Any:
+    """The same output with other tensors: `new` gets the path and the tensor of each leaf."""
+    if isinstance(value, tensor):
+        return new(path or "output", value)
+
+    def below(name: object, item: Any) -> Any:
+        return with_leaves(item, tensor, new, f"{path}.{name}" if path else str(name))
+
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(value, **{f.name: below(f.name, getattr(value, f.name)) for f in _set_fields(value)})
+    if isinstance(value, Mapping):
+        return type(value)(**{str(key): below(key, item) for key, item in value.items()})
+    if hasattr(value, "_fields"):
+        return type(value)(*(below(name, getattr(value, name)) for name in value._fields))
+    if isinstance(value, list | tuple):
+        return type(value)(below(i, item) for i, item in enumerate(value))
+    return value
+
+
+def _set_fields(value: Any) -> list[dataclasses.Field[Any]]:
+    return [item for item in dataclasses.fields(value) if item.init and getattr(value, item.name, None) is not None]
 
 
 def tensors_of(framework: Framework, value: Any) -> Any:

@@ -12,6 +12,7 @@ from mappings.errors import UserError
 from mappings.formats.hf_directory import read_json
 from mappings.formats.weights_table import FILE as TABLE
 from migrate.captures.store import MANIFEST, Capture
+from migrate.parity.repository.explaining import explain_stage
 from migrate.parity.repository.job import RepositoryJob
 from migrate.parity.repository.judging import Pair, exceeds, judge_stage
 from migrate.parity.repository.naming import naming
@@ -172,9 +173,7 @@ class _Runs:
     def noise(self, number: int) -> Capture | None:
         """The reference of one recipe in fp64; None where it cannot be had, e.g. since a module insists on fp32."""
         if number not in self.rounding:
-            out, reference = self.folder / f"fp64-{number}", self.folder / f"fp64-{number}-reference"
-            reference.mkdir()
-            (reference / "0").symlink_to(self.folder / "PyTorch" / str(number), target_is_directory=True)
+            out, reference = self.folder / f"fp64-{number}", self._alone(number)
             stages = tuple(stage for stage in self.stages if stage in ROUNDED)
             table = (self.sources.converted / TABLE).absolute()
             root = self.sources.original.absolute()
@@ -183,6 +182,23 @@ class _Runs:
             capture = side.capture(0)
             self.rounding[number] = capture if capture.stages else None
         return self.rounding[number]
+
+    def forced(self, number: int) -> Capture | str:
+        """The converted module of one recipe on the original's inputs, or why there is no such capture."""
+        out = self.folder / f"forced-{number}"
+        table = (self.sources.converted / TABLE).absolute()
+        root, reference = self.sources.converted.absolute(), self._alone(number)
+        job = RepositoryJob([self.recipes[number]], root, out, ("F",), self.state, table, reference, forced=True)
+        capture = self._run("MindSpore", job, lambda _: None).capture(0)
+        return capture if "F" in capture.stages else capture.errors.get("F", "the process ended before it")
+
+    def _alone(self, number: int) -> Path:
+        """The reference of one recipe as the reference of a job with that recipe alone."""
+        reference = self.folder / f"alone-{number}"
+        if not reference.is_dir():
+            reference.mkdir()
+            (reference / "0").symlink_to(self.folder / "PyTorch" / str(number), target_is_directory=True)
+        return reference
 
     def _run(self, name: str, job: RepositoryJob, advance: Callable[[int], None]) -> _Side:
         job.out.mkdir()
@@ -222,7 +238,12 @@ def _judge_recipe(
         else:
             judgement = judge_stage(stage, pair, bounds)
             if stage in ROUNDED and exceeds(judgement) and (noise := runs.noise(number)) is not None:
-                judgement = judge_stage(stage, replace(pair, noise=noise), bounds)
+                pair = replace(pair, noise=noise)
+                judgement = judge_stage(stage, pair, bounds)
+            if stage == "F" and exceeds(judgement):
+                explanation = explain_stage(judgement, pair, runs.forced(number), runs.sources, bounds)
+                rows = [{**row, "module": recipe.name} for row in explanation.rows]
+                report.facts.setdefault("modules", []).extend(rows)
         if judgement.stage.verdict not in (Verdict.PASS, Verdict.SKIPPED):
             bad = bad or TITLES[stage]
         report.stages.append(replace(judgement.stage, name=f"{prefix}{judgement.stage.name}"))

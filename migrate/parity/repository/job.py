@@ -28,6 +28,8 @@ class RepositoryJob:
     """`out` of the PyTorch side, whose weights are loaded; None: it makes them."""
     dtype: str = "float32"
     """float64 measures the rounding of the PyTorch side."""
+    forced: bool = False
+    """Whether every module is fed what its counterpart in the reference had."""
     seed: int = 0
 
     def write(self, path: Path) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from migrate.captures.store import Capture
+from migrate.parity.recording import INPUTS
 from migrate.sides.framework import Framework
-from migrate.sides.outputs import leaves
+from migrate.sides.outputs import leaves, with_leaves
 
 OUTPUT = "(output)"
 """Name of what the module of a recipe itself gives."""
@@ -46,19 +48,31 @@ class Watch:
             self._handles.append(module.register_forward_pre_hook(partial(self._enter, path)))
             self._handles.append(module.register_forward_hook(partial(self._leave, path)))
 
-    def _enter(self, path: str, _module: Any, args: Any) -> None:
+    def _enter(self, path: str, _module: Any, args: Any) -> Any:
         call = self.calls[path] = self.calls.get(path, 0) + 1
         self._open.setdefault(path, []).append(call)
+        name = path if call == 1 else f"{path}@{call}"
         values = args if isinstance(args, tuple) else (args,)
-        for _, tensor in leaves(values, self.framework.tensor):
-            array = plain(self.framework.to_numpy(tensor))
-            if array.dtype.kind == "f":
-                self.inputs[path if call == 1 else f"{path}@{call}"] = array
-            return
+        place = next((leaf for leaf, tensor in leaves(values, self.framework.tensor) if _is_real(tensor)), None)
+        if place is None:
+            return None
+        tensor = dict(leaves(values, self.framework.tensor))[place]
+        self.inputs[name] = plain(self.framework.to_numpy(tensor))
+        return self.entered(name, values, place)
 
-    def _leave(self, path: str, _module: Any, _args: Any, output: Any) -> None:
+    def _leave(self, path: str, _module: Any, _args: Any, output: Any) -> Any:
         call = self._open[path].pop()
-        self.outputs.update(named(path, call, output, self.framework))
+        mine = dict(named(path, call, output, self.framework))
+        self.outputs.update(mine)
+        return self.left(list(mine), output)
+
+    def entered(self, name: str, args: tuple[Any, ...], place: str) -> Any:
+        """What a module gets instead of its arguments, whose recorded one is at `place`; None: nothing else."""
+        return None
+
+    def left(self, names: list[str], output: Any) -> Any:
+        """What a module gives instead of its output, whose tensors were recorded under `names`; None: nothing else."""
+        return None
 
     def end(self) -> None:
         """Takes the hooks off."""
@@ -66,9 +80,45 @@ class Watch:
             handle.remove()
 
 
-def recorded(framework: Framework, modules: Mapping[str, Any], call: Callable[[], Any]) -> Watch:
-    """One forward pass, watched."""
-    watch = Watch(framework, modules)
+class Forcing(Watch):
+    """Hands on what the reference had, so that each module, and each piece of code between them, is judged alone."""
+
+    def __init__(self, framework: Framework, modules: Mapping[str, Any], reference: Capture) -> None:
+        super().__init__(framework, modules)
+        self.reference = reference
+        self.given = {stage: set(reference.names(stage)) for stage in (INPUTS, "F")}
+
+    def entered(self, name: str, args: tuple[Any, ...], place: str) -> Any:
+        """The reference's input."""
+
+        def new(leaf: str, tensor: Any) -> Any:
+            return self._right(INPUTS, name, tensor) if leaf == place else tensor
+
+        return with_leaves(args, self.framework.tensor, new)
+
+    def left(self, names: list[str], output: Any) -> Any:
+        """The reference's output."""
+        left = iter(names)
+        return with_leaves(output, self.framework.tensor, lambda _, tensor: self._right("F", next(left), tensor))
+
+    def _right(self, stage: str, name: str, tensor: Any) -> Any:
+        if name not in self.given[stage]:
+            return tensor
+        with self.reference.reader(stage) as read:
+            values: np.ndarray = read(name)
+        # What was recorded otherwise than it is (complex numbers, nothing) stays.
+        return self.framework.from_numpy(values).to(tensor.dtype) if values.shape == tuple(tensor.shape) else tensor
+
+
+def _is_real(tensor: Any) -> bool:
+    return str(tensor.dtype).rpartition(".")[2].lower().startswith(("float", "bfloat"))
+
+
+def recorded(
+    framework: Framework, modules: Mapping[str, Any], call: Callable[[], Any], reference: Capture | None = None
+) -> Watch:
+    """One forward pass, watched; with a reference, every module is fed what its counterpart there had."""
+    watch = Watch(framework, modules) if reference is None else Forcing(framework, modules, reference)
     try:
         output = framework.without_gradients(call)
     finally:

@@ -87,7 +87,8 @@ def _capture(
     trained = {back.get(own, own): (own, parameter) for own, parameter in framework.trainable(module).items()}
     if "F" in job.stages:
         with writer.stage("F") as tensors:
-            watch = recorded(framework, _watched(submodules, reference or writer.out), call)
+            given = Capture.read(reference) if reference is not None and job.forced else None
+            watch = recorded(framework, _watched(submodules, reference or writer.out), call, given)
             tensors.update(watch.outputs)
         with writer.stage(INPUTS) as tensors:
             tensors.update(watch.inputs)

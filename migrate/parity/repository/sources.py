@@ -9,7 +9,7 @@ from pathlib import Path
 from mappings.errors import UserError
 from mappings.formats.weights_table import FILE as TABLE
 from mappings.formats.weights_table import Class, WeightsTable
-from migrate.report import Report
+from migrate.report import FileLines, Report
 
 REPORT = "report.json"
 """Which `msmigrate code` leaves in its output."""
@@ -22,10 +22,19 @@ class Sources:
     original: Path
     converted: Path
     table: WeightsTable
+    files: list[FileLines]
+    """What became of the lines of the original, by the report."""
 
     def class_of(self, name: str) -> Class | None:
         """What the report says of a class, by `module.Class`; None for one that is not the repository's."""
         return next((entry for entry in self.table.classes if entry.name == name), None)
+
+    def lines_of(self, entry: Class) -> range:
+        """Lines of a class in the original."""
+        for node in ast.walk(_parsed(self.original / entry.file)):
+            if isinstance(node, ast.ClassDef) and node.lineno == entry.line:
+                return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        return range(0)
 
 
 def read_sources(converted: Path, original: Path | None = None) -> Sources:
@@ -54,7 +63,7 @@ def read_sources(converted: Path, original: Path | None = None) -> Sources:
     for entry in table.classes:
         _check_class(entry, found, "the original changed since, or the report was edited")
         _check_class(entry, converted, "the converted code or the report was edited", is_placed=False)
-    return Sources(found, converted, table)
+    return Sources(found, converted, table, report.files)
 
 
 def _found(converted: Path, original: Path | None, subject: str) -> Path:
@@ -81,13 +90,16 @@ def _check_class(entry: Class, root: Path, cause: str, *, is_placed: bool = True
 
 def _class_lines(path: Path) -> dict[str, list[range]]:
     """Where classes of a file begin, by name: decorators and the line of the word `class`."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
     found: dict[str, list[range]] = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.ClassDef):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             found.setdefault(node.name, []).append(range(first, node.lineno + 1))
     return found
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
