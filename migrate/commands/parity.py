@@ -22,8 +22,12 @@ def parity_model(
     seed: Annotated[int, typer.Option(help="Seed of the batch.")] = 0,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Judge every module alone even if stage F passes.")] = False,
+    layout: Annotated[
+        str | None, typer.Option(help="Ranks of the MindSpore side: tp=2,pp=2,sequence_parallel=true, ...")
+    ] = None,
     json: Json = False,
     report: ReportFile = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page that needs nothing else.")] = None,
 ) -> None:
     """Compare a Hugging Face model in PyTorch with its ms_models cell, element by element."""
     from migrate.parity import command
@@ -31,7 +35,13 @@ def parity_model(
     from migrate.progress import shown
 
     names = [name.strip() for name in stages.split(",")]
-    result = command.model(directory, stages=names, seed=seed, keep_going=keep_going, force=force, track=shown)
+    result = command.model(
+        directory, stages=names, seed=seed, keep_going=keep_going, force=force, layout=layout, track=shown
+    )
+    if html is not None:
+        from migrate.report.html import render
+
+        render([result], html, title=f"Parity of {directory.resolve().name}")
     if not json and "modules" in result.facts:
         typer.echo("\n".join([*draw(result.facts["modules"]), ""]))
     finish(result, json, report)

@@ -72,13 +72,19 @@ def main(job_path: Path, out: Path) -> None:
             update_mindspore.record(model, tensors, job.idle)
 
 
-def load(job: Job) -> Any:
-    """The model of a job in ms_models, on one process, in evaluation mode: encoders drop nothing then."""
+def load(job: Job, mesh: Any = None, options: Any = None) -> Any:
+    """The model of a job in ms_models, in evaluation mode: encoders drop nothing then.
+
+    Args:
+        job: of this side.
+        mesh: place of this process; one process on its own by default.
+        options: how ranks work together.
+    """
     from ms_models import AutoModelForCausalLM
     from ms_models.auto_masked_lm import AutoModelForMaskedLM
 
     kind: Any = AutoModelForMaskedLM if job.task == MASKED else AutoModelForCausalLM
-    model = kind.from_pretrained(job.directory)
+    model = kind.from_pretrained(job.directory, mesh, options)
     model.set_train(False)
     if job.idle:
         model.further_weight = 0.0  # the loss of transformers is that of the next token alone

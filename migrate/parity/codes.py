@@ -72,6 +72,11 @@ RULES: dict[str, tuple[str, str]] = {
         "Compare decay (decoupled, and of what), epsilon, bias correction, clipping (one norm over all), accumulation "
         "(sum of what was divided once), and the first step of the warmup.",
     ),
+    "P701": (
+        "Ranks that hold the same weights must have the same bits of them, of their gradients and of their outputs.",
+        "Look for a sum over ranks that is not taken: a replicated norm under sequence parallelism, gradients over dp, "
+        "a tied table over the two ends of the pipeline.",
+    ),
     "P501": (
         "Runs from the same weights and batches drift apart only by rounding, which grows slowly.",
         "Find the first step that differs; at step 1 it is the model or the batch, later the optimizer or schedule.",

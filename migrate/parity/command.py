@@ -18,6 +18,10 @@ from migrate.parity.curve import curve
 from migrate.parity.explain import running
 from migrate.parity.explain.explanation import Evidence
 from migrate.parity.job import Job
+from migrate.parity.layouts.disagreeing import disagreeing
+from migrate.parity.layouts.gathering import Disagreement
+from migrate.parity.layouts.launching import capture_ranks
+from migrate.parity.layouts.request import Request
 from migrate.parity.plan import Plan
 from migrate.parity.stages import ORDER, TITLES, Judgement, Tolerances, could_not_run, judge
 from migrate.processes import run
@@ -40,6 +44,7 @@ def model(
     seed: int = 0,
     keep_going: bool = False,
     force: bool = False,
+    layout: str | None = None,
     timeout_s: float = CAPTURE_TIMEOUT_S,
     track: Tracker = quiet,
 ) -> Report:
@@ -58,24 +63,31 @@ def model(
         seed: of the batch.
         keep_going: judge every requested stage.
         force: also judge every module alone, on the reference's inputs, when stage F passes; it is done when it fails.
+        layout: the MindSpore side runs on several ranks, `tp=2,pp=2,sequence_parallel=true`; what they hold is put
+            together and compared as a whole.
         timeout_s: for each side.
         track: progress.
 
     Raises:
-        UserError: unknown stage, or no supported model in `directory`.
+        UserError: unknown stage, no supported model in `directory`, or a layout that does not fit it.
     """
     wanted = _stages(stages)
+    request = None if layout is None else Request.read(layout)
+    disagreements: list[Disagreement] = []
     report = Report("parity model", str(directory))
     if candidate is not None:
         report.facts["candidate"] = str(candidate)
     with tempfile.TemporaryDirectory(prefix="msmigrate-parity-") as folder:
-        plan = Plan.make(directory, wanted, Path(folder), seed)
+        plan = Plan.make(directory, wanted, Path(folder), seed, request)
         job = plan.job
         with track("parity", len(SIDES) + len(wanted)) as advance:
             reference = _capture("PyTorch", job, Path(folder) / "reference", timeout_s)
             advance(1)
             other = replace(job, directory=(candidate or directory).absolute())
-            captured = _capture("MindSpore", other, Path(folder) / "candidate", timeout_s)
+            if request is None:
+                captured = _capture("MindSpore", other, Path(folder) / "candidate", timeout_s)
+            else:
+                captured, disagreements = capture_ranks(plan, other, request, Path(folder) / "candidate", timeout_s)
             advance(1)
             noise = _Noise(job, Path(folder) / "noise", timeout_s)
             for stage in wanted:
@@ -84,8 +96,14 @@ def model(
                 else:
                     bounds = tolerances or Tolerances()
                     judgement = _judge(stage, reference, captured, plan.batch, plan.names(stage), bounds, noise)
-                    alone = None
-                    if stage == "F" and isinstance(reference, Capture) and isinstance(captured, Capture):
+                    judgement, alone = disagreeing(judgement, stage, disagreements), None
+                    # Modules are forced in one process; what only ranks get wrong is right there.
+                    if (
+                        request is None
+                        and stage == "F"
+                        and isinstance(reference, Capture)
+                        and isinstance(captured, Capture)
+                    ):
                         alone = _explain(report, judgement, plan, other, reference, captured, bounds, noise, force)
                     _add(report, judgement)
                     report.stages += [alone] if alone else []
@@ -96,6 +114,8 @@ def model(
         report.facts["rounding of PyTorch"] = f"not measured: {noise.result}"
     tokens = int(plan.batch["attention_mask"].sum())
     report.facts |= {"model_type": plan.config["model_type"], "seed": seed, "tokens": tokens}
+    if request is not None:
+        report.facts["layout"] = str(request)
     report.facts["not compared"] = dict(plan.expected.left_out)
     return report
 

@@ -17,12 +17,20 @@ LENGTH = 41
 SHORTEST = 4
 
 
-def make_batch(config: Mapping[str, Any], seed: int, task: str = CAUSAL) -> dict[str, np.ndarray]:
+def make_batch(
+    config: Mapping[str, Any],
+    seed: int,
+    task: str = CAUSAL,
+    *,
+    rows: int = BATCH,
+    parts: int = 1,
+    segments: bool = True,
+) -> dict[str, np.ndarray]:
     """A batch for the model of a `config.json`; the same for the same seed.
 
-    Row 0 is full, row 1 padded on the right, row 2 on the left. A pad token, where the model names one, also stands
-    among the real tokens: transformers gives its row no gradient there, and a port must do the same. Sequences are
-    shorter than the model's positions, and much longer than the sliding windows of small models.
+    Row 0 is full, row 1 padded on the right, row 2 on the left, and so on. A pad token, where the model names one, also
+    stands among the real tokens: transformers gives its row no gradient there, and a port must do the same. Sequences
+    are shorter than the model's positions, and much longer than the sliding windows of small models.
 
     Labels of a decoder are the inputs, -100 under padding, at the first token after left padding (the position that
     predicts it sees nothing, and frameworks differ there) and at a few other places, so that rows have unequal numbers
@@ -33,36 +41,40 @@ def make_batch(config: Mapping[str, Any], seed: int, task: str = CAUSAL) -> dict
         config: contents of `config.json`.
         seed: of everything random.
         task: `causal` or `masked`.
+        rows: B.
+        parts: that the length must be a multiple of, for ranks that divide sequences.
+        segments: whether those of an encoder change within rows; the runner knows the first one only.
 
     Returns:
-        `input_ids`, `labels`, `attention_mask` and for encoders `token_type_ids`, `[3, S]` int64, S at most 41.
+        `input_ids`, `labels`, `attention_mask` and for encoders `token_type_ids`, `[B, S]` int64, S at most 41.
     """
     rng = np.random.default_rng(seed)
     limit = longest_sequence(config)
     length = LENGTH if limit is None else max(SHORTEST, min(LENGTH, limit[0]))
+    length = max(length // parts, 1) * parts
     pad = config.get("pad_token_id")
-    mask = np.ones((BATCH, length), np.int64)
-    mask[1, length - length // 3 :] = 0
-    mask[2, : length // 4] = 0
-    ids = rng.integers(0, config["vocab_size"], (BATCH, length), dtype=np.int64)
+    mask = np.ones((rows, length), np.int64)
+    mask[1::3, length - length // 3 :] = 0
+    mask[2::3, : length // 4] = 0
+    ids = rng.integers(0, config["vocab_size"], (rows, length), dtype=np.int64)
     if type(pad) is int and 0 <= pad < config["vocab_size"]:
         ids[mask == 0] = ids[0, 1] = pad
     if task == MASKED:
-        return _hidden(config, rng, ids, mask)
+        return _hidden(config, rng, ids, mask, segments)
     labels = ids.copy()
-    labels[rng.random((BATCH, length)) < 0.1] = IGNORED
+    labels[rng.random((rows, length)) < 0.1] = IGNORED
     labels[mask == 0] = IGNORED
-    labels[2, length // 4] = IGNORED
+    labels[2::3, length // 4] = IGNORED
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
 def _hidden(
-    config: Mapping[str, Any], rng: np.random.Generator, ids: np.ndarray, mask: np.ndarray
+    config: Mapping[str, Any], rng: np.random.Generator, ids: np.ndarray, mask: np.ndarray, changing: bool
 ) -> dict[str, np.ndarray]:
     chosen = (rng.random(ids.shape) < 0.25) & (mask == 1)
     chosen[:, ids.shape[1] // 2] = True  # no row without a label
     labels = np.where(chosen, rng.integers(0, config["vocab_size"], ids.shape), IGNORED)
-    kinds = config.get("type_vocab_size", 2)
+    kinds = config.get("type_vocab_size", 2) if changing else 1
     segments = np.arange(ids.size).reshape(ids.shape) // 5 % (kinds if type(kinds) is int else 1)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels, "token_type_ids": segments}
 

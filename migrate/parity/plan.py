@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,11 @@ from mappings.stored import recognise
 from migrate.parity import updates
 from migrate.parity.inputs import make_batch
 from migrate.parity.job import CAUSAL, MASKED, Job
+from migrate.parity.layouts.request import Request
+from migrate.parity.layouts.whole_outputs import whole_outputs
 from migrate.parity.modules import LOGITS, RENAMED, Expected, expect, is_encoder, memory_spelling
+
+CUT = "modules that are cut over tensor-parallel ranks, by their outputs"
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,13 @@ class Plan:
     batch: Mapping[str, np.ndarray]
     job: Job
     """For the PyTorch side; the other one may get another directory."""
+    optional: Collection[str] = ()
+    """Groups of optional tensors that the directory has."""
 
     @classmethod
-    def make(cls, directory: Path, stages: Sequence[str], folder: Path, seed: int = 0) -> Plan:
+    def make(
+        cls, directory: Path, stages: Sequence[str], folder: Path, seed: int = 0, request: Request | None = None
+    ) -> Plan:
         """Reads the directory's config and headers, and writes the batch.
 
         Args:
@@ -38,9 +46,10 @@ class Plan:
             stages: which of W, F, L, G, U.
             folder: where the batch is stored.
             seed: of the batch.
+            request: layout of the MindSpore side; one process by default.
 
         Raises:
-            UserError: no supported model in `directory`.
+            UserError: no supported model in `directory`, or it does not fit the layout.
         """
         config = read_config(directory)
         family = family_for_config(config, str(directory / "config.json"))
@@ -48,7 +57,16 @@ class Plan:
         stored = recognise(family, config, {name: entry.shape for name, entry in entries.items()}, directory)
         expected = expect(family, config, stored.optional)
         task = MASKED if is_encoder(family) else CAUSAL
-        batch = make_batch(config, seed, task)
+        if request is None:
+            batch = make_batch(config, seed, task)
+        else:
+            batch = make_batch(config, seed, task, rows=request.rows, parts=request.parts, segments=False)
+            length = batch["input_ids"].shape[1]
+            request.check(family, config, memory_spelling(family), length, task == MASKED)
+            if request.layout.tp > 1:
+                whole = tuple(whole_outputs(family, config, expected.modules))
+                left_out = {**expected.left_out, CUT: "each rank has some of their outputs, which later ones sum up"}
+                expected = replace(expected, modules=whole, left_out=left_out)
         inputs = folder / "inputs.npz"
         np.savez(inputs, **batch)
         spare = {one.name for one in family.spelling(config, stored.spelling) if one.optional}
@@ -64,7 +82,7 @@ class Plan:
             kept=tuple(name for name in expected.weights if name in in_memory),
             renamed=RENAMED.get(family.name, {}),
         )
-        return cls(family, config, expected, batch, job)
+        return cls(family, config, expected, batch, job, stored.optional)
 
     def names(self, stage: str) -> list[str]:
         """Names that both captures of a stage must hold, exactly; none for the loss."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from migrate.parity.updates import NORM, RATE, UPDATES, changed, gradient
 
+Injector = Callable[[str, int, int], np.ndarray]
 
-def record(model: Any, tensors: dict[str, np.ndarray], idle: Collection[str] = ()) -> None:
+
+def record(
+    model: Any, tensors: dict[str, np.ndarray], idle: Collection[str] = (), gradient_of: Injector | None = None
+) -> None:
     """Takes the steps and records them. The model's parameters change.
 
     Args:
         model: of ms_models.
         tensors: to fill.
         idle: parameters whose gradient is zero; they are not recorded.
+        gradient_of: this rank's gradient of a parameter, by name, step and micro-batch; the whole one by default.
 
     Raises:
         RuntimeError: the trainer left a step out.
@@ -37,7 +42,7 @@ def record(model: Any, tensors: dict[str, np.ndarray], idle: Collection[str] = (
     trainer = Trainer(model, model.mesh, optimizer, jit=False)
     parameters = model.trainable_params()
     recorded = [parameter for parameter in parameters if parameter.name not in idle]
-    injected = _Injected(parameters, trainer.gradients.adder(parameters), idle)
+    injected = _Injected(parameters, trainer.gradients.adder(parameters), idle, gradient_of)
     trainer._passes = injected  # type: ignore[assignment]
     labels = np.zeros((1, 2), np.int32)
     batch = {"input_ids": labels, "attention_mask": labels + 1, "labels": labels}
@@ -57,8 +62,9 @@ def record(model: Any, tensors: dict[str, np.ndarray], idle: Collection[str] = (
 class _Injected:
     """Stands where the forward and backward passes are."""
 
-    def __init__(self, parameters: Any, add: Any, idle: Collection[str]) -> None:
+    def __init__(self, parameters: Any, add: Any, idle: Collection[str], gradient_of: Injector | None) -> None:
         self.parameters, self.add, self.idle, self.step = parameters, add, idle, 0
+        self.gradient_of = gradient_of
 
     def accumulate(self, batches: Any, scale: Any) -> list[Any]:
         """Adds the injected gradients of each micro-batch; gives a loss of 1 for each."""
@@ -69,4 +75,8 @@ class _Injected:
         return [Tensor(1.0)] * len(batches)
 
     def _gradient(self, name: str, shape: tuple[int, ...], micro_batch: int) -> np.ndarray:
-        return np.zeros(shape, np.float32) if name in self.idle else gradient(name, shape, self.step, micro_batch)
+        if name in self.idle:
+            return np.zeros(shape, np.float32)
+        if self.gradient_of is not None:
+            return self.gradient_of(name, self.step, micro_batch)
+        return gradient(name, shape, self.step, micro_batch)
