@@ -12,12 +12,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mappings.errors import UserError
 from migrate.report.chart import differences, line_chart, swatch
+from migrate.report.layer_chart import layer_chart
 from migrate.report.model import Curve, Finding, Report, Severity, Verdict
+from migrate.report.module_tree import has_column, module_tree
 from migrate.report.terminal import figure, location
 
 TEMPLATES = Path(__file__).with_name("templates")
 OUTCOMES = {0: ("pass", "clean"), 1: ("fail", "findings or mismatch"), 2: ("could_not_run", "could not run")}
 CURVES = "curves"  # the report that holds curves named by the user
+BY_LAYER = {"G": "gradients", "U": "updates"}  # stages whose tensors are also drawn by layer
 OPEN_FINDINGS = 12  # longer lists start folded
 
 
@@ -121,6 +124,7 @@ def _section(index: int, report: Report) -> dict[str, Any]:
     facts = dict(report.facts)
     tensors = facts.pop("tensors", None)
     tensors = tensors if isinstance(tensors, list) else []
+    nodes = module_tree({"modules": facts.pop("modules", None), "tensors": tensors})
     counts = {severity.value: sum(f.severity is severity for f in report.findings) for severity in Severity}
     return {
         "id": f"report-{index}",
@@ -141,9 +145,22 @@ def _section(index: int, report: Report) -> dict[str, Any]:
         "passed": sum(stage.verdict is Verdict.PASS for stage in report.stages),
         "counts": [(name, number) for name, number in counts.items() if number],
         "findings": _findings(report.findings),
+        "nodes": nodes,
+        "columns": [has_column(nodes, column) for column in range(3)],
+        "layers": _by_layer(tensors),
         "tensors": [_tensor(row) for row in tensors if isinstance(row, Mapping)],
         "facts": list(_flat(facts)),
     }
+
+
+def _by_layer(tensors: Sequence[Any]) -> list[tuple[str, Any]]:
+    """(title, chart) of the stages of `BY_LAYER` that were compared."""
+    found = []
+    for stage, what in BY_LAYER.items():
+        rows = [row for row in tensors if isinstance(row, Mapping) and row.get("stage") == stage]
+        if (chart := layer_chart(rows, "relative difference")) is not None:
+            found.append((f"{what.capitalize()} by layer", chart))
+    return found
 
 
 def _findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -109,7 +109,8 @@ def _guilty(one: Guilty, inputs: Looking, outputs: Looking, suspects: Sequence[s
     others = ""
     if one.others:
         names = ", ".join(one.others[:NAMED]) + (", ..." if len(one.others) > NAMED else "")
-        others = f"; so are {len(one.others)} others of this kind: {names}"
+        number = "one other" if len(one.others) == 1 else f"{len(one.others)} others"
+        others = f"; {number} of this kind too: {names}"
     message = (
         f"{one.place}: given the reference's input, {what} is wrong: {_described(one.look)}{others}; in the free run: "
     )
