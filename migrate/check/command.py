@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from migrate.check import (
@@ -12,13 +13,14 @@ from migrate.check import (
     fixes,
     layout,
     positions,
-    remote_code,
     round_trip,
     special_ids,
     tensors,
     vocabulary,
 )
 from migrate.check.codes import name_rules
+from migrate.check.remote import reading as remote_code
+from migrate.check.remote.running import choose, run_remote_code
 from migrate.check.subject import Subject, read_subject
 from migrate.check.tally import Assertion, Tally
 from migrate.report import Finding, Report, Severity, Stage, Verdict
@@ -40,7 +42,7 @@ TOPICS: tuple[tuple[str, tuple[Assertion, ...]], ...] = (
 NEED_SOUND_SIZES = ("tensors", "layout")
 
 
-def check(model_dir: Path, *, run: Path | None = None) -> Report:
+def check(model_dir: Path, *, run: Path | None = None, remote_code_of: Sequence[str] = ()) -> Report:
     """Judges a Hugging Face model directory, optionally against the run configuration that will use it.
 
     Needs no torch, no MindSpore and no accelerator. Each topic is a stage that counts its comparisons.
@@ -48,11 +50,16 @@ def check(model_dir: Path, *, run: Path | None = None) -> Report:
     Args:
         model_dir: directory with `config.json`, and whatever else belongs to the model.
         run: run configuration (YAML) with `data` and `layout` sections.
+        remote_code_of: classes or files of `auto_map` whose code is run, in a process of its own; see
+            `migrate.check.remote.running`.
 
     Raises:
-        UserError: there is no model directory, no readable `config.json`, or no readable run configuration.
+        UserError: there is no model directory, no readable `config.json`, or no readable run configuration, or
+            `auto_map` has no such class.
     """
     subject = read_subject(model_dir, run)
+    if remote_code_of:
+        choose(subject, remote_code_of)  # a wrong name before anything else is done
     report = Report("check", str(model_dir), findings=list(subject.findings), facts=_facts(subject))
     sound = True
     for name, assertions in TOPICS:
@@ -64,6 +71,10 @@ def check(model_dir: Path, *, run: Path | None = None) -> Report:
         report.stages.append(stage)
         if name == "arithmetic":
             sound = stage.verdict is not Verdict.FAIL
+    if remote_code_of:
+        findings, stage = run_remote_code(subject, remote_code_of)
+        report.findings += findings
+        report.stages.append(stage)
     name_rules(report)
     return report
 

@@ -18,6 +18,14 @@ def check(
     repo: Annotated[
         Path | None, typer.Option(exists=True, help="Repository of the model's code: also check its model types.")
     ] = None,
+    run_remote_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run-remote-code",
+            metavar="CLASS_OR_FILE",
+            help="Run this class (or file) of auto_map, in a process without network. Repeatable.",
+        ),
+    ] = None,
     fix: Annotated[bool, typer.Option("--fix", help="Show the edits that end findings with one right value.")] = False,
     write: Annotated[bool, typer.Option("--write", help="With --fix: make the edits.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the report as an HTML page.")] = None,
@@ -34,7 +42,7 @@ def check(
         done = "ended" if write else "would end; --write does it"
         typer.echo(f"{', '.join(codes)}: {done}" if codes else "nothing here has one right value")
         return
-    result = command.check(model_dir, run=run)
+    result = command.check(model_dir, run=run, remote_code_of=run_remote_code or ())
     if repo is not None:
         from migrate.check.registry.command import registry
 

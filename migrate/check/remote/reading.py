@@ -32,7 +32,7 @@ MODULES = {"subprocess", "socket", "requests", "urllib", "http", "ftplib", "ctyp
 def remote_code_is_whole(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """Every class that `auto_map` names is in a file of the directory, whose own files are there, too."""
     pending: list[str] = []
-    for auto, file, value in _entries(subject):
+    for auto, file, value in entries(subject):
         for reference in value if isinstance(value, list) else [value]:
             if reference is None:
                 continue
@@ -56,7 +56,8 @@ def remote_code_is_whole(subject: Subject, tally: Tally) -> Iterator[Finding]:
     yield from _files(subject, tally, pending)
 
 
-def _entries(subject: Subject) -> Iterator[tuple[str, str, object]]:
+def entries(subject: Subject) -> Iterator[tuple[str, str, object]]:
+    """Name of the auto class, file and value of every entry of `auto_map`."""
     for file, body in (("config.json", subject.config), *subject.files.items()):
         table = body.get("auto_map")
         if isinstance(table, dict):
