@@ -30,6 +30,10 @@ RULES: dict[str, tuple[str, str]] = {
         "Weights are copied, not computed: every bit must survive.",
         "Convert again and run `msmigrate weights verify`; if it passes, the loader misplaces the tensor.",
     ),
+    "P102": (
+        "The code report names the tensors of each class; what it does not name is compared by its own name.",
+        "Nothing, unless the report was edited: then convert the repository again.",
+    ),
     "P201": (
         "The first module that differs on equal inputs holds the fault; later ones inherit it.",
         "Compare this module's settings in config.json (eps, rope, head sizes, activation, bias), then its code.",

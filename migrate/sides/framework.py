@@ -18,6 +18,10 @@ INPUT = "input {}"
 """Name of the gradient of an input."""
 
 
+class NothingReachedError(RuntimeError):
+    """The loss depends on nothing that could be trained."""
+
+
 class Framework(Protocol):
     """The verbs of one framework; see `torch_framework` and `mindspore_framework`."""
 

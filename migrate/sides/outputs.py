@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,13 @@ def loss_weight(path: str, shape: tuple[int, ...]) -> np.ndarray:
     return generator(f"loss {path}").standard_normal(shape).astype(np.float32)
 
 
-def loss_of(framework: Framework, recipe: Recipe, output: Any, weights: dict[str, Any] | None = None) -> Any:
+def loss_of(
+    framework: Framework,
+    recipe: Recipe,
+    output: Any,
+    weights: dict[str, Any] | None = None,
+    leave_out: Collection[str] = (),
+) -> Any:
     """The loss that a recipe names, or a weighted mean of the whole output.
 
     Args:
@@ -78,13 +84,14 @@ def loss_of(framework: Framework, recipe: Recipe, output: Any, weights: dict[str
         recipe: which path of the output is the loss.
         output: of the module.
         weights: what was drawn before, by path.
+        leave_out: paths that are not part of a made loss.
     """
     found = dict(leaves(output, framework.tensor))
     if recipe.loss is not None:
         return found[recipe.loss]
     total: Any = None
     for path, leaf in found.items():
-        if "float" not in str(leaf.dtype).lower():
+        if "float" not in str(leaf.dtype).lower() or path in leave_out:
             continue
         if weights is None or path not in weights:
             weight = framework.from_numpy(loss_weight(path, tuple(leaf.shape))).to(leaf.dtype)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from migrate.sides.framework import INPUT, step_scale
+from migrate.sides.framework import INPUT, NothingReachedError, step_scale
 from migrate.sides.recipes import generator
 
 if TYPE_CHECKING:
@@ -94,10 +94,16 @@ class Torch:
     def gradients(
         self, module: Any, loss: Callable[..., Any], inputs: Sequence[Any] = ()
     ) -> tuple[float, dict[str, np.ndarray]]:
-        """The loss and the gradient of every parameter that has one, and those of inputs."""
+        """The loss and the gradient of every parameter that has one, and those of inputs.
+
+        Raises:
+            NothingReachedError: there is none.
+        """
         module.zero_grad(set_to_none=True)
         leaves = [value.detach().clone().requires_grad_() for value in inputs]
         value = loss(*(leaf * 1 for leaf in leaves))  # the module may write into its input, which a leaf does not allow
+        if not value.requires_grad:
+            raise NothingReachedError("the loss depends on no parameter and no input of floating point")
         value.backward()
         named = [*module.named_parameters(), *((INPUT.format(i), leaf) for i, leaf in enumerate(leaves))]
         return value.item(), {name: self.to_numpy(p.grad).copy() for name, p in named if p.grad is not None}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mappings.errors import UserError
 from mappings.formats.hf_directory import read_json
-from mappings.formats.weights_table import FILE as TABLE
-from migrate.captures.store import MANIFEST, Capture
+from migrate.captures.store import Capture
 from migrate.parity.repository.explaining import explain_stage
-from migrate.parity.repository.job import RepositoryJob
 from migrate.parity.repository.judging import Pair, exceeds, judge_stage
 from migrate.parity.repository.naming import naming
-from migrate.parity.repository.side import BUILD, MODULES
+from migrate.parity.repository.runs import ROUNDED, Runs, versions
+from migrate.parity.repository.side import MODULES
 from migrate.parity.repository.sketch import FILL_IN
 from migrate.parity.repository.sources import Sources, read_sources
 from migrate.parity.repository.states import STATES
@@ -24,15 +22,9 @@ from migrate.parity.stages import ORDER, TITLES, Judgement, Tolerances
 from migrate.progress import Tracker, quiet
 from migrate.report import Report, Stage, Verdict
 from migrate.sides.recipes import Recipe, read_recipes
-from migrate.sides.running import run_side
 
 TIMEOUT_S = 900.0
-PROGRAMS = {
-    "PyTorch": "migrate.parity.repository.capture_torch",
-    "MindSpore": "migrate.parity.repository.capture_mindspore",
-}
 DEFAULT_STAGES = ("W", "F", "L", "G")
-ROUNDED = ("F", "L", "G")
 
 
 def code(
@@ -86,20 +78,27 @@ def code(
     report = Report("parity code", converted.resolve().name)
     report.facts |= {"original": sources.original.resolve().name, "state": state}
     bounds = tolerances or Tolerances()
-    with (
-        tempfile.TemporaryDirectory(prefix="msmigrate-parity-") as folder,
-        track("parity", 3 * len(recipes)) as advance,
-    ):
-        runs = _Runs(sources, list(recipes), wanted, state, Path(folder), torch_python, candidate_path, timeout_s)
-        reference = runs.side("PyTorch", advance)
-        candidate = runs.side("MindSpore", advance)
-        for number, recipe in enumerate(recipes):
-            pair = _pair(sources, reference.capture(number), candidate.capture(number))
-            prefix = f"{recipe.name}: " if len(recipes) > 1 else ""
-            _judge_recipe(report, recipe, pair, wanted, bounds, keep_going, prefix, runs, number)
+    steps = 3 * len(recipes)  # both sides, and the comparison
+    with tempfile.TemporaryDirectory(prefix="msmigrate-parity-") as folder, track("parity", steps) as advance:
+        runs = Runs(sources, list(recipes), wanted, state, Path(folder), timeout_s, torch_python, candidate_path)
+        sides = runs.side("PyTorch", advance), runs.side("MindSpore", advance)
+        pairs = [_pair(sources, *captures) for captures in zip(*sides, strict=True)]
+        judged = [
+            _judged(recipe, pair, wanted, bounds, keep_going) for recipe, pair in zip(recipes, pairs, strict=True)
+        ]
+        # Where rounding may be to blame, the reference says in fp64 how much of it is its own.
+        for number, noise in runs.noise([n for n, of_recipe in enumerate(judged) if _exceeds(of_recipe)]).items():
+            pairs[number] = replace(pairs[number], noise=noise)
+            judged[number] = _judged(recipes[number], pairs[number], wanted, bounds, keep_going)
+        failing = [number for number, of_recipe in enumerate(judged) if "F" in of_recipe and exceeds(of_recipe["F"])]
+        for number, forced in runs.forced(failing).items():
+            explanation = explain_stage(judged[number]["F"], pairs[number], forced, sources, bounds)
+            rows = [{**row, "module": recipes[number].name} for row in explanation.rows]
+            report.facts.setdefault("modules", []).extend(rows)
+        for recipe, of_recipe in zip(recipes, judged, strict=True):
+            _add(report, recipe, of_recipe, f"{recipe.name}: " if len(recipes) > 1 else "")
             advance(1)
-        for side in (reference, candidate):
-            report.facts |= side.capture(0).versions
+        report.facts |= versions([capture for side in sides for capture in side])
     return report
 
 
@@ -127,90 +126,6 @@ def _recipes(sources: Sources, modules: Path | None) -> list[Recipe]:
     )
 
 
-@dataclass
-class _Side:
-    """What one side left."""
-
-    out: Path
-    ended: Mapping[int, str]
-
-    def capture(self, number: int) -> Capture:
-        """Of one recipe; one that ended its process says so in the stage where it did."""
-        folder = self.out / str(number)
-        if not (folder / MANIFEST).is_file():
-            return Capture(folder, {}, {}, {BUILD: self.ended.get(number, "the side did not get here")})
-        capture = Capture.read(folder)
-        if number in self.ended:
-            for stage in (BUILD, *ORDER):
-                if stage not in capture.stages:
-                    capture.errors.setdefault(stage, self.ended[number])
-        return capture
-
-
-@dataclass
-class _Runs:
-    """The processes of a comparison."""
-
-    sources: Sources
-    recipes: list[Recipe]
-    stages: tuple[str, ...]
-    state: str
-    folder: Path
-    torch_python: str | None
-    candidate_path: Sequence[Path]
-    timeout_s: float
-    rounding: dict[int, Capture | None] = field(default_factory=dict)
-
-    def side(self, name: str, advance: Callable[[int], None]) -> _Side:
-        """Runs one side."""
-        out = self.folder / name
-        root = self.sources.original if name == "PyTorch" else self.sources.converted
-        reference = None if name == "PyTorch" else self.folder / "PyTorch"
-        table = (self.sources.converted / TABLE).absolute()
-        job = RepositoryJob(self.recipes, root.absolute(), out, self.stages, self.state, table, reference)
-        return self._run(name, job, advance)
-
-    def noise(self, number: int) -> Capture | None:
-        """The reference of one recipe in fp64; None where it cannot be had, e.g. since a module insists on fp32."""
-        if number not in self.rounding:
-            out, reference = self.folder / f"fp64-{number}", self._alone(number)
-            stages = tuple(stage for stage in self.stages if stage in ROUNDED)
-            table = (self.sources.converted / TABLE).absolute()
-            root = self.sources.original.absolute()
-            job = RepositoryJob([self.recipes[number]], root, out, stages, self.state, table, reference, "float64")
-            side = self._run("PyTorch", job, lambda _: None)
-            capture = side.capture(0)
-            self.rounding[number] = capture if capture.stages else None
-        return self.rounding[number]
-
-    def forced(self, number: int) -> Capture | str:
-        """The converted module of one recipe on the original's inputs, or why there is no such capture."""
-        out = self.folder / f"forced-{number}"
-        table = (self.sources.converted / TABLE).absolute()
-        root, reference = self.sources.converted.absolute(), self._alone(number)
-        job = RepositoryJob([self.recipes[number]], root, out, ("F",), self.state, table, reference, forced=True)
-        capture = self._run("MindSpore", job, lambda _: None).capture(0)
-        return capture if "F" in capture.stages else capture.errors.get("F", "the process ended before it")
-
-    def _alone(self, number: int) -> Path:
-        """The reference of one recipe as the reference of a job with that recipe alone."""
-        reference = self.folder / f"alone-{number}"
-        if not reference.is_dir():
-            reference.mkdir()
-            (reference / "0").symlink_to(self.folder / "PyTorch" / str(number), target_is_directory=True)
-        return reference
-
-    def _run(self, name: str, job: RepositoryJob, advance: Callable[[int], None]) -> _Side:
-        job.out.mkdir()
-        job.write(job.out / "job.json")
-        python = self.torch_python if name == "PyTorch" and self.torch_python else sys.executable
-        path = self.candidate_path if name == "MindSpore" else ()
-        command = [python, "-m", PROGRAMS[name], str(job.out / "job.json")]
-        total = len(job.recipes)
-        ended = run_side(name, command, job.out, total, timeout_s=self.timeout_s, path=path, advance=advance)
-        return _Side(job.out, ended)
-
-
 def _pair(sources: Sources, reference: Capture, candidate: Capture) -> Pair:
     state = reference.names("W") if "W" in reference.stages else []
     described = reference.out / MODULES
@@ -218,17 +133,11 @@ def _pair(sources: Sources, reference: Capture, candidate: Capture) -> Pair:
     return Pair(reference, candidate, naming(sources.class_of(kind), state))
 
 
-def _judge_recipe(
-    report: Report,
-    recipe: Recipe,
-    pair: Pair,
-    wanted: Sequence[str],
-    bounds: Tolerances,
-    keep_going: bool,
-    prefix: str,
-    runs: _Runs,
-    number: int,
-) -> None:
+def _judged(
+    recipe: Recipe, pair: Pair, wanted: Sequence[str], bounds: Tolerances, keep_going: bool
+) -> dict[str, Judgement]:
+    """Every stage of a recipe."""
+    result: dict[str, Judgement] = {}
     bad: str | None = None
     for stage in wanted:
         if stage == "U" and recipe.optimizer is None:
@@ -236,16 +145,21 @@ def _judge_recipe(
         elif bad is not None and not keep_going:
             judgement = Judgement(Stage(TITLES[stage], Verdict.SKIPPED, f"{bad} did not pass"))
         else:
-            judgement = judge_stage(stage, pair, bounds)
-            if stage in ROUNDED and exceeds(judgement) and (noise := runs.noise(number)) is not None:
-                pair = replace(pair, noise=noise)
+            judgement = judge_stage(stage, replace(pair, noise=None), bounds)
+            if stage in ROUNDED and exceeds(judgement) and pair.noise is not None:
                 judgement = judge_stage(stage, pair, bounds)
-            if stage == "F" and exceeds(judgement):
-                explanation = explain_stage(judgement, pair, runs.forced(number), runs.sources, bounds)
-                rows = [{**row, "module": recipe.name} for row in explanation.rows]
-                report.facts.setdefault("modules", []).extend(rows)
         if judgement.stage.verdict not in (Verdict.PASS, Verdict.SKIPPED):
             bad = bad or TITLES[stage]
+        result[stage] = judgement
+    return result
+
+
+def _exceeds(judged: Mapping[str, Judgement]) -> bool:
+    return any(stage in ROUNDED and exceeds(judgement) for stage, judgement in judged.items())
+
+
+def _add(report: Report, recipe: Recipe, judged: Mapping[str, Judgement], prefix: str) -> None:
+    for judgement in judged.values():
         report.stages.append(replace(judgement.stage, name=f"{prefix}{judgement.stage.name}"))
         report.findings += [replace(found, message=f"{prefix}{found.message}") for found in judgement.findings]
         rows = [{**row, "module": recipe.name} for row in judgement.rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mappings.formats.hf_directory import read_json
@@ -31,6 +31,10 @@ class RepositoryJob:
     forced: bool = False
     """Whether every module is fed what its counterpart in the reference had."""
     seed: int = 0
+
+    def loading(self, reference: Path | None) -> RepositoryJob:
+        """The same with another reference."""
+        return replace(self, reference=reference)
 
     def write(self, path: Path) -> None:
         """Stores the job as JSON."""

@@ -13,9 +13,17 @@ from migrate.parity.judgement import Figures, plain
 from migrate.parity.repository.naming import Naming
 from migrate.parity.repository.side import BUILD, MADE, SIZE
 from migrate.parity.stages import TITLES, Judgement, Tolerances, could_not_run, judge, verdict_of
-from migrate.report import Finding, Stage, Verdict
+from migrate.report import Finding, Severity, Stage, Verdict
 
-NOTHING = {"W": "the module holds no tensors", "G": "nothing to differentiate: no parameter and no input is real"}
+NOTHING = {
+    "W": "the module holds no tensors",
+    "L": "the output holds no number to make a loss of",
+    "G": "the loss depends on no parameter and no input of floating point",
+}
+BUFFERS = 1e-3
+"""Bound of buffers as constructed, of the norm. MindSpore's exp on the CPU is off by 5e-6, and a table of sines at
+position p by p times that: measured 1.6e-5 with 512 positions. Another base or formula gives 1e-2 and more."""
+LISTED = 3  # names in a note
 SIDES = ("PyTorch", "MindSpore")
 
 
@@ -45,25 +53,32 @@ def judge_stage(stage: str, pair: Pair, tolerances: Tolerances) -> Judgement:
     if (reason := pair.missing(stage)) is not None:
         return could_not_run(stage, reason)
     names = pair.reference.names(stage)
-    if not names and not pair.candidate.names(stage) and stage in NOTHING:
+    if not names and stage in NOTHING and _is_nothing(stage, pair.candidate):
         return Judgement(Stage(TITLES[stage], Verdict.SKIPPED, NOTHING[stage]))
-    if stage == "W" and (findings := _unknown(pair.names)):
-        return Judgement(Stage(TITLES[stage], Verdict.FAIL, findings[0].message, 0), findings)
     if stage == "L":
         return _loss(pair, tolerances)
     judgement = judge(stage, pair.reference, pair.candidate, {}, names, tolerances, pair.noise)
-    if stage == "W" and judgement.stage.verdict is Verdict.PASS:
-        return _constructed(pair, judgement, tolerances)
+    if stage == "W":
+        judgement = _constructed(pair, judgement, tolerances) if judgement.stage.verdict is Verdict.PASS else judgement
+        judgement.findings += _unknown(pair.names)
     return judgement
 
 
+def _is_nothing(stage: str, candidate: Capture) -> bool:
+    """Whether the candidate has no tensors either; MindSpore gives gradients of zero where PyTorch gives none."""
+    with candidate.reader(stage) as read:
+        return all(stage == "G" and not read(name).any() for name in candidate.names(stage))
+
+
 def _unknown(names: Naming) -> list[Finding]:
-    """Where the report and the original part: one of them was edited."""
+    """Where the report says it knows all tensors of a class and does not; what it does not know keeps its name."""
     findings = []
     for what, found in (("does not know", names.strange), ("knows, but the original lacks,", names.lacking)):
         if found:
-            message = f"{TITLES['W']}: the code report {what} {', '.join(found[:5])}; convert the repository again"
-            findings.append(finding("P002", message, tensor=found[0]))
+            more = ", ..." if len(found) > LISTED else ""
+            message = f"{TITLES['W']}: the code report {what} {', '.join(found[:LISTED])}{more}"
+            note = replace(finding("P102", message, tensor=found[0]), severity=Severity.NOTE)
+            findings.append(note)
     return findings
 
 
@@ -74,10 +89,10 @@ def _constructed(pair: Pair, judgement: Judgement, tolerances: Tolerances) -> Ju
     there = set(pair.candidate.names(MADE))
     names = [name for name in pair.reference.names(MADE) if name in there]
     with pair.reference.reader(MADE) as left, pair.candidate.reader(MADE) as right:
-        results = [compare(name, left(name), right(name)) for name in names]
-    # They may be infinite (masks) or computed (tables of sines), so equal bits and the bounds of activations do.
-    off = [result for result in results if result.differing or result.problem]
-    made = verdict_of("F", off, tolerances) if (off := [r for r in off if not _same(pair, r.name)]) else None
+        # Equal values do, infinite ones (masks) as well; others may be computed.
+        off = [name for name in names if not np.array_equal(left(name), right(name))]
+        results = [compare(name, left(name), right(name)) for name in off]
+    made = verdict_of("F", results, replace(tolerances, activations=BUFFERS)) if results else None
     if made is None or made.stage.verdict is Verdict.PASS:
         figures = judgement.stage.figures | ({"buffers as constructed": len(names)} if names else {})
         return replace(judgement, stage=replace(judgement.stage, figures=figures))
@@ -85,11 +100,6 @@ def _constructed(pair: Pair, judgement: Judgement, tolerances: Tolerances) -> Ju
     message = f"as constructed, {first.message.removeprefix('first divergence: ')}"
     findings = [finding("P101", message, tensor=first.tensor)]
     return Judgement(replace(judgement.stage, verdict=Verdict.FAIL, message=message), findings, judgement.rows)
-
-
-def _same(pair: Pair, name: str) -> bool:
-    with pair.reference.reader(MADE) as left, pair.candidate.reader(MADE) as right:
-        return bool(np.array_equal(left(name), right(name), equal_nan=False))
 
 
 def _loss(pair: Pair, tolerances: Tolerances) -> Judgement:

@@ -15,6 +15,8 @@ from migrate.sides.outputs import leaves, with_leaves
 
 OUTPUT = "(output)"
 """Name of what the module of a recipe itself gives."""
+HUGE = 1e30
+BEYOND = "(signs beyond 1e30)"
 
 
 def named(path: str, call: int, value: Any, framework: Framework) -> Iterator[tuple[str, np.ndarray]]:
@@ -25,6 +27,21 @@ def named(path: str, call: int, value: Any, framework: Framework) -> Iterator[tu
     start = path if call == 1 else f"{path}@{call}"
     for number, (leaf, tensor) in enumerate(leaves(value, framework.tensor)):
         yield start if number == 0 else f"{start}:{leaf}", plain(framework.to_numpy(tensor))
+
+
+def apart(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same, with signs of the elements beyond `HUGE` in tensors of their own, and zeros in their places.
+
+    A mask fills scores with minus infinity, or the lowest number there is; in a norm nothing else would count.
+    """
+    result: dict[str, np.ndarray] = {}
+    for name, values in tensors.items():
+        huge = np.abs(values) > HUGE if values.dtype.kind == "f" else np.zeros((), bool)
+        if huge.any():
+            result[f"{name} {BEYOND}"] = np.where(huge, np.sign(values), 0).astype(np.int8)
+            values = np.where(huge, values.dtype.type(0), values)
+        result[name] = values
+    return result
 
 
 def plain(values: np.ndarray) -> np.ndarray:
@@ -47,6 +64,10 @@ class Watch:
         for path, module in modules.items():
             self._handles.append(module.register_forward_pre_hook(partial(self._enter, path)))
             self._handles.append(module.register_forward_hook(partial(self._leave, path)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Watch:
+        """Copies of a module that are made while it runs are watched by the same hooks."""
+        return self
 
     def _enter(self, path: str, _module: Any, args: Any) -> Any:
         call = self.calls[path] = self.calls.get(path, 0) + 1

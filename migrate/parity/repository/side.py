@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from migrate.parity.recording import INPUTS
 from migrate.parity.repository.job import RepositoryJob
 from migrate.parity.repository.naming import Naming, naming
 from migrate.parity.repository.optimizing import record_updates
-from migrate.parity.repository.recording import plain, recorded
-from migrate.sides.framework import INPUT, Framework, build, where
+from migrate.parity.repository.recording import HUGE, apart, plain, recorded
+from migrate.sides.framework import INPUT, Framework, NothingReachedError, build, where
 from migrate.sides.outputs import leaves, loss_of, loss_weight, tensors_of
 from migrate.sides.recipes import Recipe
 from migrate.sides.running import begin
@@ -82,27 +83,36 @@ def _capture(
         return target(*args, **kwargs)
 
     def loss(*floats: Any) -> Any:
-        return loss_of(framework, recipe, call(*floats))
+        return loss_of(framework, recipe, call(*floats), leave_out=excluded)
 
     trained = {back.get(own, own): (own, parameter) for own, parameter in framework.trainable(module).items()}
     if "F" in job.stages:
         with writer.stage("F") as tensors:
             given = Capture.read(reference) if reference is not None and job.forced else None
             watch = recorded(framework, _watched(submodules, reference or writer.out), call, given)
-            tensors.update(watch.outputs)
+            tensors.update(apart(watch.outputs))
         with writer.stage(INPUTS) as tensors:
-            tensors.update(watch.inputs)
-    if "L" in job.stages:
+            tensors.update(apart(watch.inputs))
+    terms: dict[str, float] = {}
+    excluded: list[str] = []
+    if "L" in job.stages or "G" in job.stages:
         with writer.stage("L") as tensors:
             output = framework.without_gradients(call)
-            value = framework.without_gradients(lambda: loss_of(framework, recipe, output))
-            tensors["loss"] = framework.to_numpy(value).reshape(1).copy()
-            if recipe.loss is None:
-                tensors[SIZE] = np.array([_size(framework, output)])
+            terms, excluded = _terms(framework, output)
+            if recipe.loss is not None or terms:
+                value = framework.without_gradients(lambda: loss_of(framework, recipe, output, leave_out=excluded))
+                tensors["loss"] = framework.to_numpy(value).reshape(1).copy()
+            if recipe.loss is None and terms:
+                tensors[SIZE] = np.array([sum(terms.values())])
     if "G" in job.stages:
         with writer.stage("G") as tensors:
-            _, found = framework.gradients(module, loss, [framework.from_numpy(v) for _, v in arguments.floats()])
-            tensors.update(_gradients(framework, trained, found, arguments))
+            if "L" not in writer.body["stages"]:
+                raise ValueError(f"there is no loss: {writer.body['errors']['L']}")
+            inputs = [framework.from_numpy(value) for _, value in arguments.floats()]
+            is_there = recipe.loss is not None or bool(terms)
+            with suppress(NothingReachedError):  # then there are no gradients
+                found = framework.gradients(module, loss, inputs)[1] if is_there else {}
+                tensors.update(_gradients(framework, trained, found, arguments) if is_there else {})
     if "U" in job.stages and recipe.optimizer is not None:
         with writer.stage("U") as tensors:
             record_updates(framework, module, {name: p for name, (_, p) in trained.items()}, recipe.optimizer, tensors)
@@ -163,13 +173,19 @@ def _is_equal(left: np.ndarray, right: np.ndarray) -> bool:
     return left.shape == right.shape and left.tobytes() == right.tobytes()
 
 
-def _size(framework: Framework, output: Any) -> float:
-    size = 0.0
+def _terms(framework: Framework, output: Any) -> tuple[dict[str, float], list[str]]:
+    """Of a made loss: the mean size of the terms of each output, and the outputs that hold masks and stay out of it."""
+    sizes: dict[str, float] = {}
+    excluded = []
     for path, leaf in leaves(output, framework.tensor):
         values = framework.to_numpy(leaf)
-        if values.dtype.kind == "f" and values.size:
-            size += float(np.abs(values * loss_weight(path, values.shape)).mean(dtype=np.float64))
-    return size
+        if values.dtype.kind != "f" or not values.size:
+            continue
+        if (np.abs(values) > HUGE).any():
+            excluded.append(path)
+        else:
+            sizes[path] = float(np.abs(values * loss_weight(path, values.shape)).mean(dtype=np.float64))
+    return sizes, excluded
 
 
 def _gradients(
@@ -178,7 +194,7 @@ def _gradients(
     """Of every trained parameter and every input of floating point; zeros where the loss does not reach."""
     result = {}
     for name, (own, parameter) in trained.items():
-        result[name] = found[own] if own in found else framework.to_numpy(parameter) * 0
+        result[name] = found[own] if own in found else np.zeros_like(framework.to_numpy(parameter))
     for number, (name, value) in enumerate(arguments.floats()):
         key = INPUT.format(number)
         result[f"input {name}"] = found[key] if key in found else np.zeros_like(value)
