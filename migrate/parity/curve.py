@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mappings.errors import UserError
@@ -78,7 +78,7 @@ def curve(
                 )
         allowed = band.limits(left, repetitions, chosen[0], first_rtol)
         report.facts["repetitions"] = len(repetitions)
-    _compare(report, left, right, chosen[0], allowed, key)
+    compare_steps(report, left, right, chosen[0], allowed, key)
     return report
 
 
@@ -104,14 +104,26 @@ def _unequal_steps(report: Report, chosen: list[list[int]], steps: int | None) -
     report.stages.append(Stage(STAGE, Verdict.FAIL, message, 0))
 
 
-def _compare(
+def compare_steps(
     report: Report,
-    left: dict[int, float],
-    right: dict[int, float],
-    steps: list[int],
-    allowed: list[float],
+    left: Mapping[int, float],
+    right: Mapping[int, float],
+    steps: Sequence[int],
+    allowed: Sequence[float],
     key: str,
+    stage: str = STAGE,
 ) -> None:
+    """Adds the verdict on two curves to a report.
+
+    Args:
+        report: gets the stage and its findings.
+        left: value by step of the reference.
+        right: of the candidate.
+        steps: to compare.
+        allowed: largest relative difference at each of them.
+        key: what the values are.
+        stage: name of the verdict.
+    """
     ratios: list[float] = []
     failures = []
     for step, limit in zip(steps, allowed, strict=True):
@@ -132,9 +144,9 @@ def _compare(
         report.findings.append(
             finding("P501", f"{len(failures)} of {len(steps)} steps differ, the first is {failures[0]}")
         )
-        report.stages.append(Stage(STAGE, Verdict.FAIL, failures[0], len(steps), figures))
+        report.stages.append(Stage(stage, Verdict.FAIL, failures[0], len(steps), figures))
     else:
-        report.stages.append(Stage(STAGE, Verdict.PASS, f"{len(steps)} steps agree", len(steps), figures))
+        report.stages.append(Stage(stage, Verdict.PASS, f"{len(steps)} steps agree", len(steps), figures))
 
 
 def relative(reference: float, candidate: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from migrate.parity.updates import NORM, RATE, UPDATES, changed, gradient
+from migrate.parity.updates import NORM, RATE, UPDATES, Updates, changed, gradient
 
 Injector = Callable[[str, int, int], np.ndarray]
 
@@ -26,11 +26,41 @@ def record(
     Raises:
         RuntimeError: the trainer left a step out.
     """
+    settings = UPDATES
+    trainer, rate = trainer_of(model, settings)
+    parameters = model.trainable_params()
+    recorded = [parameter for parameter in parameters if parameter.name not in idle]
+    injected = _Injected(parameters, trainer.gradients.adder(parameters), idle, gradient_of)
+    trainer._passes = injected
+    labels = np.zeros((1, 2), np.int32)
+    batch = {"input_ids": labels, "attention_mask": labels + 1, "labels": labels}
+    for step in range(1, settings.steps + 1):
+        injected.step = step
+        before = {parameter.name: parameter.asnumpy().copy() for parameter in recorded}
+        lr = rate(step)
+        result = trainer.step([batch] * settings.micro_batches, lr)
+        if result.outcome != "updated":
+            raise RuntimeError(f"step {step}: {result.outcome}")
+        tensors[NORM.format(step)] = np.array([result.grad_norm], np.float32)
+        tensors[RATE.format(step)] = np.array([lr], np.float64)
+        for parameter in recorded:
+            tensors[changed(parameter.name, step)] = parameter.asnumpy() - before[parameter.name]
+
+
+def trainer_of(
+    model: Any, settings: Updates, count_valid: Callable[[np.ndarray], int] | None = None
+) -> tuple[Any, Callable[[int], float]]:
+    """(the runner's trainer, learning rate by step from 1).
+
+    Args:
+        model: of ms_models.
+        settings: of the optimizer and its schedule.
+        count_valid: targets in labels; those of a decoder by default.
+    """
+    from ms_models.train import schedule as schedule_module
     from ms_models.train.config import OptimizerConfig, ScheduleConfig
-    from ms_models.train.schedule import learning_rate
     from ms_models.train.step import Trainer
 
-    settings = UPDATES
     optimizer = OptimizerConfig(
         lr=settings.lr,
         betas=settings.betas,
@@ -39,24 +69,10 @@ def record(
         clip_norm=settings.clip_norm,
     )
     schedule = ScheduleConfig("cosine", settings.warmup_steps, settings.min_lr_ratio)
-    trainer = Trainer(model, model.mesh, optimizer, jit=False)
-    parameters = model.trainable_params()
-    recorded = [parameter for parameter in parameters if parameter.name not in idle]
-    injected = _Injected(parameters, trainer.gradients.adder(parameters), idle, gradient_of)
-    trainer._passes = injected  # type: ignore[assignment]
-    labels = np.zeros((1, 2), np.int32)
-    batch = {"input_ids": labels, "attention_mask": labels + 1, "labels": labels}
-    for step in range(1, settings.steps + 1):
-        injected.step = step
-        before = {parameter.name: parameter.asnumpy().copy() for parameter in recorded}
-        lr = learning_rate(step, settings.run_steps, optimizer, schedule)
-        result = trainer.step([batch] * settings.micro_batches, lr)
-        if result.outcome != "updated":
-            raise RuntimeError(f"step {step}: {result.outcome}")
-        tensors[NORM.format(step)] = np.array([result.grad_norm], np.float32)
-        tensors[RATE.format(step)] = np.array([lr], np.float64)
-        for parameter in recorded:
-            tensors[changed(parameter.name, step)] = parameter.asnumpy() - before[parameter.name]
+    further: dict[str, Any] = {} if count_valid is None else {"count_valid": count_valid}
+    trainer = Trainer(model, model.mesh, optimizer, jit=False, **further)
+    # Looked up when it is called: the schedule is one of the things that faults are planted into.
+    return trainer, lambda step: schedule_module.learning_rate(step, settings.run_steps, optimizer, schedule)
 
 
 class _Injected:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from migrate.parity.updates import NORM, RATE, UPDATES, changed, gradient
+from migrate.parity.updates import NORM, RATE, UPDATES, Updates, changed, gradient
 
 
 def record(model: Any, tensors: dict[str, np.ndarray], stored_name: Callable[[str], str] = str) -> None:
@@ -23,15 +24,7 @@ def record(model: Any, tensors: dict[str, np.ndarray], stored_name: Callable[[st
 
     settings = UPDATES
     named = [(stored_name(name), parameter) for name, parameter in model.named_parameters()]
-    matrices = [parameter for _, parameter in named if parameter.dim() >= 2]
-    others = [parameter for _, parameter in named if parameter.dim() < 2]
-    optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}],
-        lr=settings.lr,
-        betas=settings.betas,
-        eps=settings.eps,
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _factor)
+    optimizer, schedule = optimizer_of([parameter for _, parameter in named], settings)
     for step in range(1, settings.steps + 1):
         optimizer.zero_grad()
         for micro_batch in range(settings.micro_batches):
@@ -49,9 +42,25 @@ def record(model: Any, tensors: dict[str, np.ndarray], stored_name: Callable[[st
             tensors[changed(name, step)] = (parameter.detach() - before[name]).numpy()
 
 
-def _factor(steps_done: int) -> float:
-    step, settings = steps_done + 1, UPDATES
+def optimizer_of(parameters: Sequence[Any], settings: Updates) -> tuple[Any, Any]:
+    """(optimizer, schedule) of a training script: matrices decay, norms and biases do not; warmup, then cosine."""
+    import torch
+
+    matrices = [parameter for parameter in parameters if parameter.dim() >= 2]
+    others = [parameter for parameter in parameters if parameter.dim() < 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        lr=settings.lr,
+        betas=settings.betas,
+        eps=settings.eps,
+    )
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_factor, settings))
+
+
+def _factor(settings: Updates, steps_done: int) -> float:
+    step = steps_done + 1
     if step <= settings.warmup_steps:
         return step / settings.warmup_steps
-    t = (step - settings.warmup_steps) / (settings.run_steps - settings.warmup_steps)
+    # The schedule asks for one step more than are taken.
+    t = (step - settings.warmup_steps) / max(1, settings.run_steps - settings.warmup_steps)
     return settings.min_lr_ratio + (1 - settings.min_lr_ratio) * (1 + math.cos(math.pi * t)) / 2

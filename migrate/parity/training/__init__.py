@@ -1,0 +1,1 @@
+"""Stage C: both sides train from the same weights on the same batches; the curves are held against PyTorch's own."""
