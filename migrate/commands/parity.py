@@ -25,6 +25,9 @@ def parity_model(
     layout: Annotated[
         str | None, typer.Option(help="Ranks of the MindSpore side: tp=2,pp=2,sequence_parallel=true, ...")
     ] = None,
+    state: Annotated[
+        str, typer.Option(help="Weights: as stored, or a copy moved by noise: init (small), trained (sharp attention).")
+    ] = "stored",
     json: Json = False,
     report: ReportFile = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page that needs nothing else.")] = None,
@@ -36,7 +39,14 @@ def parity_model(
 
     names = [name.strip() for name in stages.split(",")]
     result = command.model(
-        directory, stages=names, seed=seed, keep_going=keep_going, force=force, layout=layout, track=shown
+        directory,
+        stages=names,
+        seed=seed,
+        keep_going=keep_going,
+        force=force,
+        layout=layout,
+        state=state,
+        track=shown,
     )
     if html is not None:
         from migrate.report.html import render

@@ -30,7 +30,10 @@ def main(job_path: Path, out: Path) -> None:
     model = load(job)
     stored = job.stored_name
     writer = CaptureWriter(out, {"torch": torch.__version__, "transformers": transformers.__version__})
-    batch = {name: torch.from_numpy(values) for name, values in job.batch().items()}
+    if job.reordered:
+        torch.set_num_threads(2 if torch.get_num_threads() == 1 else 1)
+    step = -1 if job.reordered else 1
+    batch = {name: torch.from_numpy(values[::step].copy()) for name, values in job.batch().items()}
     inputs: dict[str, Any] = {name: values for name, values in batch.items() if name != "labels"}
     if job.task != MASKED:
         inputs["use_cache"] = False
@@ -42,7 +45,7 @@ def main(job_path: Path, out: Path) -> None:
             tensors.update(stored_weights(job.directory, [name for name in job.kept if name not in tensors]))
     if "F" in job.stages:
         rows, length = batch["input_ids"].shape
-        recorder = Recorder(lambda value: by_token(value.detach().numpy().copy(), rows, length))
+        recorder = Recorder(lambda value: by_token(value.detach().numpy(), rows, length)[::step].copy())
         with writer.stage("F") as tensors, torch.no_grad():
             recorder.outputs = tensors
             handles = []
@@ -50,7 +53,7 @@ def main(job_path: Path, out: Path) -> None:
                 module, enter = model.get_submodule(name), partial(recorder.enter, name)
                 handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
                 handles.append(module.register_forward_hook(partial(recorder.leave, name)))
-            tensors["logits"] = model(**inputs).logits.numpy()
+            tensors["logits"] = model(**inputs).logits.numpy()[::step]
             for handle in handles:
                 handle.remove()
         with writer.stage(INPUTS) as tensors:

@@ -22,7 +22,9 @@ from migrate.parity.layouts.disagreeing import disagreeing
 from migrate.parity.layouts.gathering import Disagreement
 from migrate.parity.layouts.launching import capture_ranks
 from migrate.parity.layouts.request import Request
+from migrate.parity.perturbed import STORED, perturbed
 from migrate.parity.plan import Plan
+from migrate.parity.self_noise import NOISY, SelfNoise
 from migrate.parity.stages import ORDER, TITLES, Judgement, Tolerances, could_not_run, judge
 from migrate.processes import run
 from migrate.progress import Tracker, quiet
@@ -45,6 +47,7 @@ def model(
     keep_going: bool = False,
     force: bool = False,
     layout: str | None = None,
+    state: str = STORED,
     timeout_s: float = CAPTURE_TIMEOUT_S,
     track: Tracker = quiet,
 ) -> Report:
@@ -65,6 +68,7 @@ def model(
         force: also judge every module alone, on the reference's inputs, when stage F passes; it is done when it fails.
         layout: the MindSpore side runs on several ranks, `tp=2,pp=2,sequence_parallel=true`; what they hold is put
             together and compared as a whole.
+        state: `stored`, or moved by noise (see `perturbed`): `init` or `trained`. A candidate is never moved.
         timeout_s: for each side.
         track: progress.
 
@@ -74,14 +78,24 @@ def model(
     wanted = _stages(stages)
     request = None if layout is None else Request.read(layout)
     disagreements: list[Disagreement] = []
+    if candidate is not None and state != STORED:
+        raise UserError(f"--state {state} moves the weights of one directory; compare two as they are stored")
     report = Report("parity model", str(directory))
     if candidate is not None:
         report.facts["candidate"] = str(candidate)
     with tempfile.TemporaryDirectory(prefix="msmigrate-parity-") as folder:
+        directory = perturbed(directory, Path(folder) / "weights", state, seed)
         plan = Plan.make(directory, wanted, Path(folder), seed, request)
         job = plan.job
-        with track("parity", len(SIDES) + len(wanted)) as advance:
+        with track("parity", len(SIDES) + 1 + len(wanted)) as advance:
             reference = _capture("PyTorch", job, Path(folder) / "reference", timeout_s)
+            advance(1)
+            own = None
+            if isinstance(reference, Capture) and (noisy := tuple(stage for stage in wanted if stage in NOISY)):
+                again = replace(job, stages=noisy, reordered=True)
+                second = _capture("PyTorch", again, Path(folder) / "again", timeout_s)
+                own = SelfNoise(reference, second, plan.batch["attention_mask"])
+                report.facts["own noise of PyTorch"] = own.facts({stage: plan.names(stage) for stage in noisy})
             advance(1)
             other = replace(job, directory=(candidate or directory).absolute())
             if request is None:
@@ -95,15 +109,11 @@ def model(
                     report.stages.append(Stage(TITLES[stage], Verdict.SKIPPED, f"{bad} did not pass"))
                 else:
                     bounds = tolerances or Tolerances()
-                    judgement = _judge(stage, reference, captured, plan.batch, plan.names(stage), bounds, noise)
+                    judgement = _judge(stage, reference, captured, plan.batch, plan.names(stage), bounds, noise, own)
                     judgement, alone = disagreeing(judgement, stage, disagreements), None
                     # Modules are forced in one process; what only ranks get wrong is right there.
-                    if (
-                        request is None
-                        and stage == "F"
-                        and isinstance(reference, Capture)
-                        and isinstance(captured, Capture)
-                    ):
+                    forceable = request is None and stage == "F"
+                    if forceable and isinstance(reference, Capture) and isinstance(captured, Capture):
                         alone = _explain(report, judgement, plan, other, reference, captured, bounds, noise, force)
                     _add(report, judgement)
                     report.stages += [alone] if alone else []
@@ -116,6 +126,7 @@ def model(
     report.facts |= {"model_type": plan.config["model_type"], "seed": seed, "tokens": tokens}
     if request is not None:
         report.facts["layout"] = str(request)
+    report.facts["state"] = state
     report.facts["not compared"] = dict(plan.expected.left_out)
     return report
 
@@ -167,13 +178,18 @@ def _judge(
     expected: list[str],
     tolerances: Tolerances,
     noise: _Noise,
+    own: SelfNoise | None,
 ) -> Judgement:
     if isinstance(reference, str) or isinstance(candidate, str):
         return could_not_run(stage, reference if isinstance(reference, str) else str(candidate))
+
     result = judge(stage, reference, candidate, batch, expected, tolerances)
-    if stage in ROUNDED and result.stage.verdict is Verdict.FAIL and result.stage.compared:
-        return judge(stage, reference, candidate, batch, expected, tolerances, noise.capture())
-    return result
+    checked = result if own is None else own.check(result, stage, expected)
+    is_unlike = result.stage.verdict is Verdict.FAIL and result.stage.compared
+    if stage in ROUNDED and (is_unlike or checked.stage.verdict is not result.stage.verdict):
+        result = judge(stage, reference, candidate, batch, expected, tolerances, noise.capture())
+        checked = result if own is None else own.check(result, stage, expected)
+    return checked
 
 
 def _explain(

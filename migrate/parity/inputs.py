@@ -15,6 +15,9 @@ BATCH = 3
 # Odd, so that it meets no other size of a model and a transposed axis cannot hide.
 LENGTH = 41
 SHORTEST = 4
+LONGEST_WINDOW = 512
+BEYOND = 9
+"""Positions behind the window."""
 
 
 def make_batch(
@@ -30,7 +33,7 @@ def make_batch(
 
     Row 0 is full, row 1 padded on the right, row 2 on the left, and so on. A pad token, where the model names one, also
     stands among the real tokens: transformers gives its row no gradient there, and a port must do the same. Sequences
-    are shorter than the model's positions, and much longer than the sliding windows of small models.
+    are longer than a sliding window, so that it is felt, unless that has more than `LONGEST_WINDOW` positions.
 
     Labels of a decoder are the inputs, -100 under padding, at the first token after left padding (the position that
     predicts it sees nothing, and frameworks differ there) and at a few other places, so that rows have unequal numbers
@@ -46,11 +49,14 @@ def make_batch(
         segments: whether those of an encoder change within rows; the runner knows the first one only.
 
     Returns:
-        `input_ids`, `labels`, `attention_mask` and for encoders `token_type_ids`, `[B, S]` int64, S at most 41.
+        `input_ids`, `labels`, `attention_mask` and for encoders `token_type_ids`, `[B, S]` int64; S is 41 where nothing
+        speaks against it.
     """
     rng = np.random.default_rng(seed)
     limit = longest_sequence(config)
-    length = LENGTH if limit is None else max(SHORTEST, min(LENGTH, limit[0]))
+    window = sliding_window(config)
+    wanted = LENGTH if window is None or window > LONGEST_WINDOW else max(LENGTH, window + BEYOND)
+    length = wanted if limit is None else max(SHORTEST, min(wanted, limit[0]))
     length = max(length // parts, 1) * parts
     pad = config.get("pad_token_id")
     mask = np.ones((rows, length), np.int64)
@@ -77,6 +83,27 @@ def _hidden(
     kinds = config.get("type_vocab_size", 2) if changing else 1
     segments = np.arange(ids.size).reshape(ids.shape) // 5 % (kinds if type(kinds) is int else 1)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels, "token_type_ids": segments}
+
+
+def sliding_window(config: Mapping[str, Any]) -> int | None:
+    """Width of the sliding window of attention; None where the model has none."""
+    window = config.get("sliding_window")
+    return window if type(window) is int and config.get("use_sliding_window", True) else None
+
+
+def unseen(config: Mapping[str, Any], length: int) -> dict[str, str]:
+    """What of a configuration a comparison with rows of this length does not show: the field, and why.
+
+    Both sides are in evaluation mode, where nothing is dropped, so rates of dropout do not matter and are not compared.
+    """
+    found = {}
+    window = sliding_window(config)
+    if window is not None and window >= length:
+        found[f"sliding_window {window}"] = f"rows of {length} positions do not reach beyond it"
+    rates = {name: value for name, value in config.items() if ("drop" in name or name.endswith("pdrop")) and value}
+    for name, value in rates.items():
+        found[f"{name} {value}"] = "both sides evaluate, and drop nothing"
+    return found
 
 
 def valid_labels(batch: Mapping[str, np.ndarray]) -> int:

@@ -27,6 +27,8 @@ class Job:
     """Modules whose output is recorded in stage F."""
     dtype: str = "float32"
     """Precision of the PyTorch side; float64 measures its rounding."""
+    reordered: bool = False
+    """Whether PyTorch computes the same in another order: rows in reverse, another number of threads."""
     task: str = CAUSAL
     """Which head and loss: `causal` or `masked`."""
     idle: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from mappings.families import Family, family_for_config
 from mappings.formats.hf_directory import read_config, read_tensors
 from mappings.stored import recognise
 from migrate.parity import updates
-from migrate.parity.inputs import make_batch
+from migrate.parity.inputs import make_batch, unseen
 from migrate.parity.job import CAUSAL, MASKED, Job
 from migrate.parity.layouts.request import Request
 from migrate.parity.layouts.whole_outputs import whole_outputs
@@ -67,6 +67,7 @@ class Plan:
                 whole = tuple(whole_outputs(family, config, expected.modules))
                 left_out = {**expected.left_out, CUT: "each rank has some of their outputs, which later ones sum up"}
                 expected = replace(expected, modules=whole, left_out=left_out)
+        expected = replace(expected, left_out={**expected.left_out, **unseen(config, batch["input_ids"].shape[1])})
         inputs = folder / "inputs.npz"
         np.savez(inputs, **batch)
         spare = {one.name for one in family.spelling(config, stored.spelling) if one.optional}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,26 +67,34 @@ class _Rank:
 
     def run(self) -> None:
         """Captures the wanted stages. An exception ends the rank, and so the launch: the others wait for it."""
-        stages, writer = self.job.stages, self.writer
+        stages = self.job.stages
         if "W" in stages:
-            with writer.stage("W") as tensors:
+            with self.stage("W") as tensors:
                 tensors.update({one.name: one.asnumpy().copy() for one in self.model.get_parameters()})
         if "F" in stages:
-            with writer.stage(POSITIONS) as tensors:
+            with self.stage(POSITIONS) as tensors:
                 tensors.update(rows=self.rows, positions=self.positions())
-            with writer.stage("F") as tensors:
+            with self.stage("F") as tensors:
                 self.forward(tensors)
         if "L" in stages or "G" in stages:
             result, gradients = self.step()
-            with writer.stage("L") as tensors:
+            with self.stage("L") as tensors:
                 tensors["loss"] = np.array([result.loss], np.float32)
                 tensors["valid_labels"] = np.array([result.tokens], np.float32)
             if "G" in stages:
-                with writer.stage("G") as tensors:
+                with self.stage("G") as tensors:
                     tensors.update(gradients)
         if "U" in stages:
-            with writer.stage("U") as tensors:
+            with self.stage("U") as tensors:
                 self.update(tensors)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, np.ndarray]]:
+        """A mapping to fill, as `CaptureWriter.stage`; but the rank ends if that raises, for the others would wait."""
+        with self.writer.stage(name) as tensors:
+            yield tensors
+        if name in self.writer.body["errors"]:
+            raise RuntimeError(f"stage {name}: {self.writer.body['errors'][name]}")
 
     def positions(self) -> np.ndarray:
         """Where this rank's part of every sequence is."""
@@ -175,4 +185,4 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
     except UserError as error:
-        sys.exit(str(error))
+        sys.exit(f"UserError: {error}")
