@@ -13,6 +13,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from ms_models.parallel.collectives import GatherFromGroup, ReduceFromGroup
+from ms_models.parallel.logarithm import Log
 from ms_models.parallel.mesh import Group
 
 IGNORED = -100  # Hugging Face's label for a position without a target
@@ -93,6 +94,7 @@ class VocabParallelCrossEntropy(nn.Cell):
         self.real = min(max(vocab - self.start, 0), rows)
         self.reduce = ReduceFromGroup(group)
         self.gather = GatherFromGroup(group, 0)
+        self.log = Log()
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Losses `[N]` fp32 for `logits` `[N, rows]` and integer `labels` `[N]`, ids of the whole vocabulary."""
@@ -106,7 +108,7 @@ class VocabParallelCrossEntropy(nn.Cell):
         target = ops.gather_elements(logits, 1, column).squeeze(-1)
         target = self.reduce(ops.where(held, target, 0.0))
         known = ops.logical_and(labels >= 0, labels < self.vocab)
-        losses = ops.where(known, ops.log(total) + highest - target, float("nan"))
+        losses = ops.where(known, self.log(total) + highest - target, float("nan"))
         return ops.where(labels == IGNORED, 0.0, losses)
 
     def hits(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import mindspore as ms
 from mindspore import Tensor, nn, ops
 
 from mappings.errors import UserError
+from ms_models.parallel.logarithm import Log
 from ms_models.train.config.adapter import INPUTS, AdapterConfig
 
 CONSTANT = -1
@@ -39,6 +40,7 @@ class Forward(nn.Cell):
         self.of_logits = config.output == "logits"
         self.is_mean = config.reduction == "mean"
         self.ignored = config.ignore_index
+        self.log = Log()
         self.place = _place(config.select)
         self.logits_place = _place(config.select if config.output == "logits" else config.logits)
 
@@ -114,7 +116,7 @@ class Forward(nn.Cell):
         # The largest is subtracted first, so that nothing overflows.
         shifted = rows - ops.stop_gradient(rows).max(axis=-1).expand_dims(-1)
         picked = ops.gather_elements(shifted, 1, safe.astype(ms.int32).expand_dims(-1)).squeeze(-1)
-        losses = ops.log(ops.exp(shifted).sum(axis=-1)) - picked
+        losses = self.log(ops.exp(shifted).sum(axis=-1)) - picked
         return ops.where(counted, losses, ops.zeros_like(losses)).sum()
 
 
