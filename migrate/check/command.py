@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from migrate.check import (
@@ -19,6 +19,8 @@ from migrate.check import (
     vocabulary,
 )
 from migrate.check.codes import name_rules
+from migrate.check.data import descriptions, sampled_rows, sampled_texts
+from migrate.check.data.data_sets import Readers
 from migrate.check.remote import reading as remote_code
 from migrate.check.remote.running import choose, run_remote_code
 from migrate.check.subject import Subject, read_subject
@@ -37,12 +39,20 @@ TOPICS: tuple[tuple[str, tuple[Assertion, ...]], ...] = (
     ("round trip", round_trip.ASSERTIONS),
     ("chat template", chat_template.ASSERTIONS),
     ("remote code", remote_code.ASSERTIONS),
+    ("data", descriptions.ASSERTIONS),
 )
 # Shapes and layouts derived from contradictory sizes would only repeat the contradiction in other words.
 NEED_SOUND_SIZES = ("tensors", "layout")
 
 
-def check(model_dir: Path, *, run: Path | None = None, remote_code_of: Sequence[str] = ()) -> Report:
+def check(
+    model_dir: Path,
+    *,
+    run: Path | None = None,
+    data: Sequence[Path] = (),
+    readers: Readers | None = None,
+    remote_code_of: Sequence[str] = (),
+) -> Report:
     """Judges a Hugging Face model directory, optionally against the run configuration that will use it.
 
     Needs no torch, no MindSpore and no accelerator. Each topic is a stage that counts its comparisons.
@@ -50,6 +60,8 @@ def check(model_dir: Path, *, run: Path | None = None, remote_code_of: Sequence[
     Args:
         model_dir: directory with `config.json`, and whatever else belongs to the model.
         run: run configuration (YAML) with `data` and `layout` sections.
+        data: directories of prepared data, or directories and files of text, whose contents are looked at, too.
+        readers: what opens these; needed with `data`.
         remote_code_of: classes or files of `auto_map` whose code is run, in a process of its own; see
             `migrate.check.remote.running`.
 
@@ -57,12 +69,12 @@ def check(model_dir: Path, *, run: Path | None = None, remote_code_of: Sequence[
         UserError: there is no model directory, no readable `config.json`, or no readable run configuration, or
             `auto_map` has no such class.
     """
-    subject = read_subject(model_dir, run)
+    subject = read_subject(model_dir, run, data)
     if remote_code_of:
         choose(subject, remote_code_of)  # a wrong name before anything else is done
     report = Report("check", str(model_dir), findings=list(subject.findings), facts=_facts(subject))
     sound = True
-    for name, assertions in TOPICS:
+    for name, assertions in (*TOPICS, *_contents(subject, readers)):
         if name in NEED_SOUND_SIZES and not sound:
             report.stages.append(Stage(name, Verdict.SKIPPED, "the sizes in config.json contradict each other"))
             continue
@@ -104,6 +116,18 @@ def fix(model_dir: Path, *, run: Path | None = None, write: bool) -> tuple[str, 
     return fixes.diff(texts), ended
 
 
+def _contents(subject: Subject, readers: Readers | None) -> Iterator[tuple[str, tuple[Assertion, ...]]]:
+    """Topics about what is in the data that the user names."""
+    opened = [data for data in subject.data_sets if data.is_opened]
+    if not opened:
+        return
+    assert readers is not None, "data cannot be opened without readers"
+    if any(data.is_prepared for data in opened):
+        yield "data rows", sampled_rows.assertions(readers)
+    if not all(data.is_prepared for data in opened):
+        yield "data text", sampled_texts.assertions(readers)
+
+
 def _judge(subject: Subject, name: str, assertions: tuple[Assertion, ...]) -> tuple[list[Finding], Stage]:
     tally = Tally()
     findings = [finding for assertion in assertions for finding in assertion(subject, tally)]
@@ -118,6 +142,8 @@ def _judge(subject: Subject, name: str, assertions: tuple[Assertion, ...]) -> tu
 def _why_skipped(subject: Subject, name: str) -> str:
     if name == "layout" and subject.run is None:
         return "no run configuration given"
+    if name == "data" and not any(data.is_prepared for data in subject.data_sets):
+        return "no prepared data given"
     if name == "round trip" and subject.tokenizer is not None:
         return "the tokenizers library is not installed"
     if name in ("tensors", "layout") and subject.family is None:

@@ -37,26 +37,22 @@ def positions_are_given(subject: Subject, tally: Tally) -> Iterator[Finding]:
     if config.get("model_type") in UNLIMITED or (config.get("model_type") == "falcon" and config.get("alibi")):
         return
     tally.add()
-    field, value = _positions(config)
+    field, value = positions(config)
     if type(value) is not int or value < 1:
         yield finding("C401", f"{field} is {value!r}", file=FILE, field=field)
 
 
 def sequence_fits_positions(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """The run's sequences are no longer than the model's positions."""
-    field_name, limit = _positions(subject.config)
-    sources = [
-        ("data.seq_length", subject.section("data").get("seq_length")),
-        ("data.json: seq_length", (subject.data or {}).get("seq_length")),
-    ]
-    for field, length in sources:
-        if type(length) is int and type(limit) is int and limit > 0:
-            tally.add()
-            if length > limit - first_position(subject.config):
-                message = f"{field} is {length}, {field_name} is {limit}"
-                if first := first_position(subject.config):
-                    message += f", of which {limit - first} can be used: positions begin at {first}"
-                yield finding("C402", message, file=FILE, field=field_name)
+    field, limit = positions(subject.config)
+    length = subject.section("data").get("seq_length")
+    if type(length) is int and type(limit) is int and limit > 0:
+        tally.add()
+        if length > limit - first_position(subject.config):
+            message = f"data.seq_length is {length}, {field} is {limit}"
+            if first := first_position(subject.config):
+                message += f", of which {limit - first} can be used: positions begin at {first}"
+            yield finding("C402", message, file=FILE, field=field)
 
 
 def rope_base_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
@@ -118,7 +114,8 @@ def is_rotary(config: dict[str, Any]) -> bool:
     return config.get("model_type") not in ABSOLUTE
 
 
-def _positions(config: dict[str, Any]) -> tuple[str, Any]:
+def positions(config: dict[str, Any]) -> tuple[str, Any]:
+    """The field that says how long a sequence may be, and what it says."""
     field = next((name for name in LENGTHS if config.get(name) is not None), LENGTHS[0])
     return field, config.get(field)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mappings.formats.manifest import hash_file
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
@@ -48,13 +47,13 @@ def ids_are_in_range(subject: Subject, tally: Tally) -> Iterator[Finding]:
 def files_agree(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """bos, eos and pad are the same token in every file; lists of eos must at least share one id."""
     for role in ROLES:
-        claims = _claims(subject, role)
-        for claim in claims[1:]:
+        said = claims(subject, role)
+        for claim in said[1:]:
             tally.add()
-            first = claims[0]
+            first = said[0]
             if set(claim.ids) == set(first.ids):
                 continue
-            message = f"{role}: {first.file} says {_show(first)}, {claim.file} says {_show(claim)}"
+            message = f"{role}: {first.file} says {show(first)}, {claim.file} says {show(claim)}"
             shared = set(claim.ids) & set(first.ids)
             code = "C303" if role == "eos" and shared else "C302"
             yield finding(code, message, file=claim.file, field=claim.field)
@@ -88,7 +87,7 @@ def token_texts_agree(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 def pad_and_eos_are_set(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """There is an eos, and a pad of its own."""
-    ids = {role: {i for claim in _claims(subject, role) for i in claim.ids} for role in ("eos", "pad")}
+    ids = {role: {i for claim in claims(subject, role) for i in claim.ids} for role in ("eos", "pad")}
     tally.add(2)
     if not ids["eos"]:
         yield finding("C308", "no file names an eos token", field="eos_token_id")
@@ -98,52 +97,24 @@ def pad_and_eos_are_set(subject: Subject, tally: Tally) -> Iterator[Finding]:
         yield finding("C305", f"pad and eos are both id {min(ids['pad'] & ids['eos'])}", field="pad_token_id")
 
 
-def data_agrees(subject: Subject, tally: Tally) -> Iterator[Finding]:
-    """The prepared data set was made with this model's tokenizer, special ids and vocabulary."""
-    recorded = (subject.data or {}).get("tokenizer")
-    if not isinstance(recorded, dict):
-        return
-    tokenizer = subject.directory / "tokenizer.json"
-    if tokenizer.is_file() and isinstance(digest := recorded.get("sha256"), str):
-        tally.add()
-        if hash_file(tokenizer).sha256 != digest:
-            message = f"data.json names a tokenizer.json with SHA-256 {digest[:12]}..., the model's differs"
-            yield finding("C312", message, file="data.json", field="tokenizer.sha256")
-    for role in ("eos", "pad"):
-        claims = _claims(subject, role)
-        value = recorded.get(role)
-        if value is None or not claims:
-            continue
-        tally.add()
-        if value not in {i for claim in claims for i in claim.ids}:
-            message = f"{role}: data.json says {value}, {claims[0].file} says {_show(claims[0])}"
-            yield finding("C311", message, file="data.json", field=f"tokenizer.{role}")
-    largest = recorded.get("largest_id")
-    if type(largest) is int and subject.vocab_size is not None:
-        tally.add()
-        if largest >= subject.vocab_size:
-            message = f"the data holds id {largest}, the model has ids 0 to {subject.vocab_size - 1}"
-            yield finding("C313", message, file="data.json", field="tokenizer.largest_id")
-
-
-def _claims(subject: Subject, role: str) -> list[Claim]:
+def claims(subject: Subject, role: str) -> list[Claim]:
     """What each file says about a role, well-formed statements only, config.json first."""
-    claims = []
+    found = []
     for file in ID_FILES:
         value = _content(subject, file).get(role + SUFFIX)
         ids = None if value is None else _ids(value)
         # What is out of range is C301 already; comparing it would report the same fault twice.
         if ids and (subject.vocab_size is None or all(0 <= i < subject.vocab_size for i in ids)):
-            claims.append(Claim(role, file, role + SUFFIX, ids))
+            found.append(Claim(role, file, role + SUFFIX, ids))
     if subject.tokenizer is not None:
         seen: set[str] = set()
         for file in TOKEN_FILES:
             text = token_text(_content(subject, file).get(f"{role}_token"))
             # A second text for the same role is C309.
             if text is not None and text in subject.tokenizer.ids and not seen:
-                claims.append(Claim(role, file, f"{role}_token", (subject.tokenizer.ids[text],)))
+                found.append(Claim(role, file, f"{role}_token", (subject.tokenizer.ids[text],)))
                 seen.add(text)
-    return claims
+    return found
 
 
 def _tokens(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -165,8 +136,9 @@ def _ids(value: Any) -> tuple[int, ...] | None:
     return tuple(values) if values and all(type(item) is int for item in values) else None
 
 
-def _show(claim: Claim) -> str:
+def show(claim: Claim) -> str:
+    """The ids of a statement, for messages."""
     return str(claim.ids[0]) if len(claim.ids) == 1 else str(list(claim.ids))
 
 
-ASSERTIONS = (ids_are_in_range, files_agree, tokens_exist, token_texts_agree, pad_and_eos_are_set, data_agrees)
+ASSERTIONS = (ids_are_in_range, files_agree, tokens_exist, token_texts_agree, pad_and_eos_are_set)

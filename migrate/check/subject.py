@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from mappings.families import Family, family_for_config
 from mappings.formats.hf_directory import INDEX, SINGLE, read_config, read_json, read_tensors
 from mappings.formats.safetensors import TensorEntry
 from migrate.check.codes import finding
+from migrate.check.data.data_sets import DataSet, of_run, of_user
 from migrate.check.tokenizer import Tokenizer, parse_tokenizer
 from migrate.report import Finding
 
@@ -33,8 +35,8 @@ class Subject:
     run: dict[str, Any] | None = None
     """The run configuration, as plain data."""
     run_path: Path | None = None
-    data: dict[str, Any] | None = None
-    """`data.json` of the prepared data set that the run names."""
+    data_sets: list[DataSet] = field(default_factory=list)
+    """The data that the run names, and that the user names."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -49,8 +51,8 @@ class Subject:
         return value if isinstance(value, dict) else {}
 
 
-def read_subject(directory: Path, run: Path | None = None) -> Subject:
-    """Reads a model directory.
+def read_subject(directory: Path, run: Path | None = None, data: Sequence[Path] = ()) -> Subject:
+    """Reads a model directory, and what describes the data that a run or the user names.
 
     Raises:
         UserError: no directory or no readable `config.json`, or an unreadable run configuration. Any other unreadable
@@ -71,7 +73,9 @@ def read_subject(directory: Path, run: Path | None = None) -> Subject:
     _read_tensors(subject)
     if run is not None:
         subject.run, subject.run_path = _read_run(run), run
-        _read_data(subject)
+        _read_data(subject, run)
+    for path in data:
+        _take(subject, of_user(path))
     return subject
 
 
@@ -113,17 +117,13 @@ def _read_run(path: Path) -> dict[str, Any]:
     return body
 
 
-def _read_data(subject: Subject) -> None:
-    source = subject.section("data").get("path")
-    if not isinstance(source, str):
-        return
-    folder = Path(source)
-    if not folder.is_absolute() and subject.run_path is not None and not folder.is_dir():
-        folder = subject.run_path.parent / source
-    if not folder.is_dir():
-        subject.findings.append(finding("C605", f"data.path {source!r}: no such directory", field="data.path"))
-        return
-    try:
-        subject.data = read_json(folder / "data.json")
-    except UserError as error:
-        subject.findings.append(finding("C605", str(error), field="data.path"))
+def _read_data(subject: Subject, run: Path) -> None:
+    for found in of_run(subject.section("data"), run):
+        _take(subject, found)
+
+
+def _take(subject: Subject, found: DataSet | Finding) -> None:
+    if isinstance(found, DataSet):
+        subject.data_sets.append(found)
+    else:
+        subject.findings.append(found)

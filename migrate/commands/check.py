@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from migrate.commands.options import Directory, Json, ReportFile, Sarif, finish
+
+if TYPE_CHECKING:
+    from migrate.check.data.data_sets import Readers
+
+
+def _readers(field: str) -> Readers:
+    """What opens data: of `ms_models`, which the checks do not know."""
+    from migrate.check.data.data_sets import Document, Readers
+    from ms_models.data.sampling import sample_documents, sample_rows
+
+    def documents(path: Path, count: int) -> Iterator[Document]:
+        for document in sample_documents([path], count, field=field):
+            yield document.key, document.text, document.problem
+
+    return Readers(sample_rows, documents)
 
 
 def check(
@@ -15,6 +31,13 @@ def check(
     run: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Run configuration to check the model against.")
     ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, help="Prepared data, or text (directory or file): look into it, too. Repeatable."),
+    ] = None,
+    text_field: Annotated[
+        str, typer.Option(help="With --data: name of the text in records; column of tables.")
+    ] = "text",
     repo: Annotated[
         Path | None, typer.Option(exists=True, help="Repository of the model's code: also check its model types.")
     ] = None,
@@ -42,7 +65,8 @@ def check(
         done = "ended" if write else "would end; --write does it"
         typer.echo(f"{', '.join(codes)}: {done}" if codes else "nothing here has one right value")
         return
-    result = command.check(model_dir, run=run, remote_code_of=run_remote_code or ())
+    readers = _readers(text_field) if data else None
+    result = command.check(model_dir, run=run, data=data or (), readers=readers, remote_code_of=run_remote_code or ())
     if repo is not None:
         from migrate.check.registry.command import registry
 
