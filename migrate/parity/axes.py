@@ -9,7 +9,8 @@ def by_token(values: np.ndarray, batch: int, length: int) -> np.ndarray:
     """The values with axes [batch, length, ...] in front, where they are one per token.
 
     transformers calls experts and routers with all tokens in a row, some norms of heads with [batch, heads, length,
-    width], and position tables once for all rows. Other arrays are returned as they are; nothing is computed.
+    width], what all heads share with an axis of one head, and position tables once for all rows. Other arrays are
+    returned as they are; nothing is computed.
 
     Args:
         values: of a module.
@@ -18,7 +19,7 @@ def by_token(values: np.ndarray, batch: int, length: int) -> np.ndarray:
     """
     shape = values.shape
     if shape[:2] == (batch, length):
-        return values
+        return values.reshape(batch, length, shape[3]) if len(shape) == 4 and shape[2] == 1 else values
     if shape[:1] == (batch * length,):
         return values.reshape(batch, length, *shape[1:])
     if shape[:2] == (1, length):

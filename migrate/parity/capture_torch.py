@@ -70,7 +70,7 @@ def main(job_path: Path, out: Path) -> None:
                 tensors.update({stored(name): value.grad.numpy() for name, value in named if value.grad is not None})
     if "U" in job.stages:
         with writer.stage("U") as tensors:
-            update_torch.record(model, tensors, stored)
+            update_torch.record(model, tensors, stored, job.untrained)
 
 
 def load(job: Job) -> Any:

@@ -33,6 +33,8 @@ class Job:
     """Which head and loss: `causal` or `masked`."""
     idle: tuple[str, ...] = ()
     """Weights that no loss of the comparison reaches although they could be trained."""
+    untrained: tuple[str, ...] = ()
+    """Weights that get no gradient in training; an optimizer of PyTorch leaves them as they are."""
     not_loaded: tuple[str, ...] = ()
     """Tensors of the directory that transformers may leave aside."""
     kept: tuple[str, ...] = ()

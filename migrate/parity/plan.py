@@ -79,7 +79,9 @@ class Plan:
             expected.modules,
             task=task,
             idle=expected.idle,
-            not_loaded=tuple(name for name in entries if name in spare or family.is_ignored(name, config)),
+            untrained=tuple(name for name in expected.weights if name not in {*expected.trained, *expected.idle}),
+            # transformers names them as it would have put them together.
+            not_loaded=(*(name for name in entries if name in spare or family.is_ignored(name, config)), *in_memory),
             kept=tuple(name for name in expected.weights if name in in_memory),
             renamed=RENAMED.get(family.name, {}),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,18 +12,25 @@ import numpy as np
 from migrate.parity.updates import NORM, RATE, UPDATES, Updates, changed, gradient
 
 
-def record(model: Any, tensors: dict[str, np.ndarray], stored_name: Callable[[str], str] = str) -> None:
+def record(
+    model: Any,
+    tensors: dict[str, np.ndarray],
+    stored_name: Callable[[str], str] = str,
+    untrained: Collection[str] = (),
+) -> None:
     """Takes the steps and records them. The model's parameters change.
 
     Args:
         model: of transformers.
         tensors: to fill.
         stored_name: how checkpoints call a parameter; gradients are made from that name.
+        untrained: names there of parameters that get no gradient; they are not recorded.
     """
     import torch
 
     settings = UPDATES
-    named = [(stored_name(name), parameter) for name, parameter in model.named_parameters()]
+    everything = [(stored_name(name), parameter) for name, parameter in model.named_parameters()]
+    named = [(name, parameter) for name, parameter in everything if name not in untrained]
     optimizer, schedule = optimizer_of([parameter for _, parameter in named], settings)
     for step in range(1, settings.steps + 1):
         optimizer.zero_grad()
