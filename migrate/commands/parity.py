@@ -22,6 +22,12 @@ def parity_model(
     seed: Annotated[int, typer.Option(help="Seed of the batch.")] = 0,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Judge every module alone even if stage F passes.")] = False,
+    curve_steps: Annotated[
+        int, typer.Option(min=0, help="Then train both sides so many steps (stage C), e.g. 20; slow.")
+    ] = 0,
+    candidate: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="What MindSpore loads instead of the directory.")
+    ] = None,
     layout: Annotated[
         str | None, typer.Option(help="Ranks of the MindSpore side: tp=2,pp=2,sequence_parallel=true, ...")
     ] = None,
@@ -44,6 +50,8 @@ def parity_model(
         seed=seed,
         keep_going=keep_going,
         force=force,
+        curve_steps=curve_steps,
+        candidate=candidate,
         layout=layout,
         state=state,
         track=shown,

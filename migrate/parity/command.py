@@ -26,6 +26,7 @@ from migrate.parity.perturbed import STORED, perturbed
 from migrate.parity.plan import Plan
 from migrate.parity.self_noise import NOISY, SelfNoise
 from migrate.parity.stages import ORDER, TITLES, Judgement, Tolerances, could_not_run, judge
+from migrate.parity.training import stage as training
 from migrate.processes import run
 from migrate.progress import Tracker, quiet
 from migrate.report import Report, Stage, Verdict
@@ -46,6 +47,7 @@ def model(
     seed: int = 0,
     keep_going: bool = False,
     force: bool = False,
+    curve_steps: int = 0,
     layout: str | None = None,
     state: str = STORED,
     timeout_s: float = CAPTURE_TIMEOUT_S,
@@ -55,8 +57,8 @@ def model(
 
     Each side runs in its own process, in fp32 on the same padded batch, and leaves files; only those are compared.
     Weights are used as stored. The stages run in the order W (weights, bit for bit), F (output of every module), L
-    (loss), G (every gradient), U (two optimizer steps from injected gradients); after the first that does not pass, the
-    rest is skipped unless `keep_going`. A failing F is explained: every module is judged alone.
+    (loss), G (every gradient), U (two optimizer steps from injected gradients), C (curves, where asked for); after the
+    first that does not pass, the rest is skipped unless `keep_going`. A failing F is explained: every module is judged alone.
 
     Args:
         directory: Hugging Face model directory.
@@ -66,6 +68,7 @@ def model(
         seed: of the batch.
         keep_going: judge every requested stage.
         force: also judge every module alone, on the reference's inputs, when stage F passes; it is done when it fails.
+        curve_steps: then both sides also train so many steps (stage C); 0 for none.
         layout: the MindSpore side runs on several ranks, `tp=2,pp=2,sequence_parallel=true`; what they hold is put
             together and compared as a whole.
         state: `stored`, or moved by noise (see `perturbed`): `init` or `trained`. A candidate is never moved.
@@ -73,10 +76,13 @@ def model(
         track: progress.
 
     Raises:
-        UserError: unknown stage, no supported model in `directory`, or a layout that does not fit it.
+        UserError: unknown stage, no supported model in `directory`, or a layout that does not fit it or other options.
     """
     wanted = _stages(stages)
     request = None if layout is None else Request.read(layout)
+    if request is not None and (force or curve_steps):
+        option = "--force" if force else "--curve-steps"
+        raise UserError(f"{option} runs in one process; leave out --layout {layout}, and compare it without {option}")
     disagreements: list[Disagreement] = []
     if candidate is not None and state != STORED:
         raise UserError(f"--state {state} moves the weights of one directory; compare two as they are stored")
@@ -118,6 +124,19 @@ def model(
                     _add(report, judgement)
                     report.stages += [alone] if alone else []
                 advance(1)
+            if curve_steps and not keep_going and (bad := _first_bad(report)):
+                report.stages.append(Stage(training.TITLE, Verdict.SKIPPED, f"{bad} did not pass"))
+            elif curve_steps:
+                training.judge_curves(
+                    report,
+                    plan,
+                    other.directory,
+                    Path(folder) / "curves",
+                    steps=curve_steps,
+                    seed=seed,
+                    tolerances=tolerances or Tolerances(),
+                    timeout_s=timeout_s,
+                )
     for capture in (reference, captured):
         report.facts |= capture.versions if isinstance(capture, Capture) else {}
     if isinstance(noise.result, str):
