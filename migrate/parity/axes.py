@@ -17,13 +17,13 @@ def by_token(values: np.ndarray, batch: int, length: int) -> np.ndarray:
         batch: rows of the batch.
         length: of the rows.
     """
+    if values.ndim == 4 and (values.shape[0], values.shape[2]) == (batch, length) != values.shape[:2]:
+        values = np.ascontiguousarray(values.swapaxes(1, 2))
     shape = values.shape
-    if shape[:2] == (batch, length):
-        return values.reshape(batch, length, shape[3]) if len(shape) == 4 and shape[2] == 1 else values
-    if shape[:1] == (batch * length,):
+    if len(shape) == 4 and shape[:3] == (batch, length, 1):
+        return values.reshape(batch, length, shape[3])
+    if shape[:1] == (batch * length,) and shape[:2] != (batch, length):
         return values.reshape(batch, length, *shape[1:])
-    if shape[:2] == (1, length):
+    if shape[:2] == (1, length) != (batch, length):
         return np.broadcast_to(values, (batch, *shape[1:])).copy()
-    if len(shape) == 4 and (shape[0], shape[2]) == (batch, length):
-        return np.ascontiguousarray(values.swapaxes(1, 2))
     return values
