@@ -45,6 +45,7 @@ def test_a_run_is_exported(name: str, tmp_path: Path) -> None:
     loaded, info = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "hf", output_loading_info=True, dtype=torch.float32
     )
+    loaded.set_experts_implementation("eager")  # torch's grouped product refuses widths that are no multiple of 4
     assert not info["missing_keys"] and not info["unexpected_keys"]
     assert torch.isfinite(loaded(torch.arange(12)[None]).logits).all()
     out = tmp_path / "mindspore"
