@@ -11,7 +11,7 @@ import numpy as np
 from mappings.arrangement import Arrangement, Placement
 from mappings.cutting import meetings, view
 from mappings.holdings import Holdings
-from migrate.captures.store import Capture, CaptureWriter
+from migrate.captures.store import Capture, CaptureWriter, first_line
 from migrate.parity.layouts.rank import POSITIONS
 from migrate.parity.layouts.request import Request
 from migrate.parity.modules import memory_spelling
@@ -39,15 +39,14 @@ def gather(plan: Plan, request: Request, ranks: Sequence[Capture], out: Path) ->
         ranks: captures in the order of the ranks.
         out: empty; takes the new capture.
     """
-    writer = CaptureWriter(out, ranks[0].versions)
+    writer = CaptureWriter(out, ranks[0].versions, _describe)
     disagreements: list[Disagreement] = []
     held = [_held(plan, request, rank) for rank in range(len(ranks))]
     for stage in plan.job.stages:
         problem = next((f"rank {n}: {why}" for n, one in enumerate(ranks) if (why := _missing(one, stage))), None)
-        if problem is not None:
-            writer.body["errors"][stage] = problem
-            continue
         with writer.stage(stage) as tensors:
+            if problem is not None:
+                raise _AbsentError(problem)
             pieces = _Pieces(stage, ranks, disagreements)
             if stage == "F":
                 shape = plan.batch["input_ids"].shape
@@ -62,6 +61,14 @@ def gather(plan: Plan, request: Request, ranks: Sequence[Capture], out: Path) ->
                 if whole is not None:
                     tensors[name] = whole
     return Capture.read(out), disagreements
+
+
+class _AbsentError(Exception):
+    """A rank has no capture of a stage."""
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, _AbsentError) else first_line(error)
 
 
 def _missing(capture: Capture, stage: str) -> str:
