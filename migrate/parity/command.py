@@ -58,7 +58,8 @@ def model(
     Each side runs in its own process, in fp32 on the same padded batch, and leaves files; only those are compared.
     Weights are used as stored. The stages run in the order W (weights, bit for bit), F (output of every module), L
     (loss), G (every gradient), U (two optimizer steps from injected gradients), C (curves, where asked for); after the
-    first that does not pass, the rest is skipped unless `keep_going`. A failing F is explained: every module is judged alone.
+    first that does not pass, the rest is skipped unless `keep_going`. A failing F is explained: every module is judged
+    alone.
 
     Args:
         directory: Hugging Face model directory.
