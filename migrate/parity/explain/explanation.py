@@ -13,7 +13,7 @@ from migrate.parity.codes import finding
 from migrate.parity.explain.alone import Guilty, guilty
 from migrate.parity.explain.descent import Descent, Place, descend
 from migrate.parity.explain.looking import Look, Looking
-from migrate.parity.explain.tree import Tree
+from migrate.parity.explain.tree import ROOT, Tree
 from migrate.parity.judgement import plain, what_differs
 from migrate.parity.recording import INPUTS
 from migrate.parity.tolerances import Tolerances
@@ -122,7 +122,7 @@ def _not_forced(
 ) -> Finding:
     why = "not asked for" if reason is None else reason
     sure = "its input agrees" if descent.proven else "its input was not recorded on both sides"
-    message = f"{descent.place}: the difference begins here ({sure}; forced pass: {why}): "
+    message = f"the difference begins here ({sure}; forced pass: {why}): "
     return _finding("P206", message, descent.place, inputs, outputs, suspects)
 
 
@@ -130,6 +130,8 @@ def _finding(
     code: str, message: str, place: Place, inputs: Looking, outputs: Looking, suspects: Sequence[str]
 ) -> Finding:
     """With the errors of the module's input and output in the free run, and what may be the matter."""
+    if place.is_own_code or place.module == ROOT:  # a module alone stands beside the message
+        message = f"{str(place).removeprefix(place.module).lstrip(', ')}: {message}"
     errors = []
     for what, look in (("input", inputs(place.module)), ("output", outputs(place.module))):
         if look is not None:
