@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mappings.errors import UserError
 from migrate.commands.options import Directory, File, Json, ReportFile, finish
 
+if TYPE_CHECKING:
+    from migrate.report import Report
+
+Html = Annotated[Path | None, typer.Option("--html", help="Also write an HTML page that needs nothing else.")]
 parity = typer.Typer(no_args_is_help=True, help="Prove that the MindSpore model is the PyTorch model.")
 
 
@@ -36,7 +40,7 @@ def parity_model(
     ] = "stored",
     json: Json = False,
     report: ReportFile = None,
-    html: Annotated[Path | None, typer.Option(help="Also write an HTML page that needs nothing else.")] = None,
+    html: Html = None,
 ) -> None:
     """Compare a Hugging Face model in PyTorch with its ms_models cell, element by element."""
     from migrate.parity import command
@@ -56,10 +60,7 @@ def parity_model(
         state=state,
         track=shown,
     )
-    if html is not None:
-        from migrate.report.html import render
-
-        render([result], html, title=f"Parity of {directory.resolve().name}")
+    _write_page(result, html, directory.resolve().name)
     if not json and "modules" in result.facts:
         typer.echo("\n".join([*draw(result.facts["modules"]), ""]))
     finish(result, json, report)
@@ -81,6 +82,7 @@ def parity_code(
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
     json: Json = False,
     report: ReportFile = None,
+    html: Html = None,
 ) -> None:
     """Compare a converted repository with its original: modules of both, from the same weights."""
     from migrate.parity.repository import command
@@ -100,6 +102,7 @@ def parity_code(
         keep_going=keep_going,
         track=shown,
     )
+    _write_page(result, html, converted.resolve().name)
     finish(result, json, report)
 
 
@@ -115,6 +118,7 @@ def parity_dumps(
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
     json: Json = False,
     report: ReportFile = None,
+    html: Html = None,
 ) -> None:
     """Compare what two training scripts captured, maybe on two machines (see `parity helper`)."""
     from migrate.parity import dumps
@@ -128,6 +132,7 @@ def parity_dumps(
         allow=allow or (),
         keep_going=keep_going,
     )
+    _write_page(result, html, candidate.resolve().name)
     finish(result, json, report)
 
 
@@ -156,6 +161,7 @@ def parity_curve(
     ] = None,
     json: Json = False,
     report: ReportFile = None,
+    html: Html = None,
 ) -> None:
     """Compare two training curves (JSONL files with a record per step)."""
     from migrate.parity import command
@@ -163,4 +169,12 @@ def parity_curve(
     result = command.curve(
         reference, candidate, first_rtol=first_rtol, last_rtol=last_rtol, steps=steps, key=key, noise=noise or ()
     )
+    _write_page(result, html, candidate.resolve().parent.name)
     finish(result, json, report)
+
+
+def _write_page(result: Report, html: Path | None, name: str) -> None:
+    if html is not None:
+        from migrate.report.html import render
+
+        render([result], html, title=f"Parity of {name}")
