@@ -9,55 +9,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from migrate.commands.grouped_options import grouped
 from migrate.commands.help import GroupedCommand
-from migrate.commands.options import Directory, Json, ReportFile, finish
+from migrate.commands.options import Directory
+from migrate.commands.weights_groups import (
+    Described,
+    DescribedFiles,
+    DescribedModel,
+    Layout,
+    PlannedWork,
+    Shown,
+    Work,
+    Written,
+)
 from migrate.commands.weights_options import (
     HOW,
     SOURCE,
     TARGET,
     Allow,
     Arguments,
-    AsCkpt,
-    Budget,
     Config,
-    Container,
-    Crc,
-    Dp,
-    DryRun,
     Dtype,
-    Ending,
-    Ep,
-    Epoch,
-    FamilyName,
-    Force,
-    Key,
-    Mindformers,
     Module,
-    Multiple,
     OfClass,
     Out,
-    Pp,
-    RedundancyRemoved,
-    RemoveRedundancy,
-    Resume,
-    ShardSize,
     Source,
-    Spelled,
-    Spelling,
-    Step,
-    Strategies,
     Table,
-    Threads,
-    To,
-    ToStrategy,
-    Tp,
-    Vpp,
-    WeightsOnly,
-    Zero,
 )
 
 if TYPE_CHECKING:
-    from mappings.layout import ParallelLayout
     from migrate.weights.destinations import Destination
     from migrate.weights.opening import Hints
 
@@ -73,121 +53,43 @@ def _begin(context: typer.Context) -> None:
     context.call_on_close(gc.enable)
 
 
-def _options(budget: int, threads: int | None, force: bool, resume: bool, dry_run: bool = False) -> dict[str, Any]:
-    from migrate.progress import shown
-
-    options: dict[str, Any] = {"memory_budget": budget << 20, "force": force, "resume": resume, "track": shown}
-    if dry_run:
-        options["dry_run"] = True
-    if threads is not None:
-        options["threads"] = threads
-    return options
-
-
-def _layout(tp: int, pp: int, vpp: int, dp: int, ep: int, zero: int, vocab_multiple: int) -> ParallelLayout:
-    from mappings.layout import ParallelLayout
-
-    return ParallelLayout(tp=tp, pp=pp, vpp=vpp, dp=dp, ep=ep, zero=zero, vocab_multiple=vocab_multiple)
-
-
-def _hints(
-    container: str | None,
-    family: str | None = None,
-    config: Path | None = None,
-    spelling: str | None = None,
-    key: str | None = None,
-    strategy: Path | None = None,
-    ending: str | None = None,
-    redundancy_removed: bool = False,
-    allow: list[str] | None = None,
-) -> Hints:
-    from migrate.weights.opening import Hints
-
-    return Hints(container, family, config, key, spelling, strategy, ending, redundancy_removed, tuple(allow or ()))
-
-
 @weights.command("convert", cls=GroupedCommand)
+@grouped
 def weights_convert(
+    *,
     source: Source,
     out: Out,
-    container: Container = None,
-    family: FamilyName = None,
-    config: Config = None,
-    from_spelling: Spelled = None,
-    allow: Allow = None,
-    key: Key = None,
-    strategy: Strategies = None,
-    ending: Ending = None,
-    redundancy_removed: RedundancyRemoved = False,
-    to: To = "sharded",
-    tp: Tp = 1,
-    pp: Pp = 1,
-    vpp: Vpp = 1,
-    dp: Dp = 1,
-    ep: Ep = 1,
-    zero: Zero = 0,
-    vocab_multiple: Multiple = 1,
-    spelling: Spelling = "hf",
-    dtype: Dtype = None,
-    weights_only: WeightsOnly = False,
-    max_shard_size: ShardSize = None,
-    to_strategy: ToStrategy = None,
-    crc: Crc = False,
-    as_ckpt: AsCkpt = False,
-    remove_redundancy: RemoveRedundancy = False,
-    mindformers: Mindformers = None,
-    epoch: Epoch = 1,
-    step: Step = 0,
+    described: DescribedFiles,
+    written: Written,
+    layout: Layout,
     table: Table = None,
     module: Module = None,
     of_class: OfClass = None,
     arguments: Arguments = None,
-    memory_budget: Budget = 1024,
-    threads: Threads = None,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    force: Force = False,
-    json: Json = False,
-    report: ReportFile = None,
+    work: PlannedWork,
+    shown: Shown,
 ) -> None:
     """Write a checkpoint in another container, spelling or parallel layout."""
     from mappings.errors import UserError
     from migrate.weights import command
-    from migrate.weights.destinations import Destination
 
-    options = _options(memory_budget, threads, force, resume, dry_run)
-    destination = Destination(
-        to,
-        _layout(tp, pp, vpp, dp, ep, zero, vocab_multiple),
-        spelling,
-        to_strategy,
-        max_shard_size,
-        crc,
-        as_ckpt,
-        remove_redundancy,
-        mindformers,
-        epoch,
-        step,
-    )
-    hints = _hints(container, family, config, from_spelling, key, strategy, ending, redundancy_removed, allow)
-    if family == "none":
+    destination, hints = written.destination(layout.parallel()), described.hints()
+    if hints.family == "none":
         if table is None:
             raise UserError("--family none needs --table, the weights_table.json of the converted repository")
         if unused := [*_given(destination), *_given(replace(hints, family=None, key=None))]:
             raise UserError(f"--family none writes the tensors of the converted cells; it has no use for {unused[0]}")
-        if dtype is not None or weights_only:
+        if written.dtype is not None or written.weights_only:
             raise UserError("--family none keeps every tensor as it is; leave --dtype and --weights-only out")
-        given = _object(arguments)
+        given, key = _object(arguments), hints.key
         result = command.convert_table(
-            source, out, table, module=module, of_class=of_class, arguments=given, key=key, **options
+            source, out, table, module=module, of_class=of_class, arguments=given, key=key, **work.options()
         )
-        finish(result, json, report)
+        shown.finish(result)
     if table or module or of_class or arguments:
         raise UserError("--table, --module, --class and --arguments are for --family none")
-    result = command.convert(
-        source, out, destination=destination, hints=hints, cast=dtype, weights_only=weights_only, **options
-    )
-    finish(result, json, report)
+    more = {"cast": written.dtype, "weights_only": written.weights_only, **work.options()}
+    shown.finish(command.convert(source, out, destination=destination, hints=hints, **more))
 
 
 def _given(options: Destination | Hints) -> list[str]:
@@ -217,68 +119,50 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 @weights.command("reshard", cls=GroupedCommand)
+@grouped
 def weights_reshard(
+    *,
     source: Annotated[Path, Directory],
     out: Out,
-    tp: Tp = 1,
-    pp: Pp = 1,
-    vpp: Vpp = 1,
-    dp: Dp = 1,
-    ep: Ep = 1,
-    zero: Zero = 0,
-    vocab_multiple: Multiple = 1,
+    layout: Layout,
     allow: Allow = None,
-    memory_budget: Budget = 1024,
-    threads: Threads = None,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    force: Force = False,
-    json: Json = False,
-    report: ReportFile = None,
+    work: PlannedWork,
+    shown: Shown,
 ) -> None:
     """Take a checkpoint of a run to another parallel layout, optimizer state included."""
     from migrate.weights import command
 
-    layout = _layout(tp, pp, vpp, dp, ep, zero, vocab_multiple)
-    options = _options(memory_budget, threads, force, resume, dry_run)
-    hints = _hints(None, allow=allow)
-    finish(command.reshard(source, out, layout=layout, hints=hints, **options), json, report)
+    hints = Described(allow=allow).hints()
+    shown.finish(command.reshard(source, out, layout=layout.parallel(), hints=hints, **work.options()))
 
 
 @weights.command("export", cls=GroupedCommand)
+@grouped
 def weights_export(
     source: Source,
     out: Annotated[Path, typer.Option("-o", "--out", help="Hugging Face directory to write.", rich_help_panel=TARGET)],
+    described: DescribedModel,
+    work: Work,
+    shown: Shown,
     max_shard_size: Annotated[
         int | None,
         typer.Option(min=1, help="Bytes per file; the files of the original by default.", rich_help_panel=TARGET),
     ] = None,
     dtype: Dtype = None,
-    container: Container = None,
-    family: FamilyName = None,
-    config: Config = None,
-    from_spelling: Spelled = None,
-    allow: Allow = None,
-    strategy: Strategies = None,
-    memory_budget: Budget = 1024,
-    threads: Threads = None,
-    resume: Resume = False,
-    force: Force = False,
-    json: Json = False,
-    report: ReportFile = None,
 ) -> None:
     """Turn any checkpoint (converted, or saved by a run) into a Hugging Face directory."""
     from migrate.weights import command
 
-    hints = _hints(container, family, config, from_spelling, None, strategy, allow=allow)
-    options = _options(memory_budget, threads, force, resume)
-    result = command.export(source, out, max_shard_size=max_shard_size, hints=hints, cast=dtype, **options)
-    finish(result, json, report)
+    options = {"max_shard_size": max_shard_size, "hints": described.hints(), "cast": dtype, **work.options()}
+    shown.finish(command.export(source, out, **options))
 
 
 @weights.command("verify", cls=GroupedCommand)
+@grouped
 def weights_verify(
     path: Source,
+    described: Described,
+    shown: Shown,
     source: Annotated[
         Path | None,
         typer.Option(exists=True, help="Original to derive every tensor from again.", rich_help_panel=SOURCE),
@@ -291,29 +175,23 @@ def weights_verify(
             rich_help_panel=HOW,
         ),
     ] = False,
-    container: Container = None,
-    config: Config = None,
-    from_spelling: Spelled = None,
-    allow: Allow = None,
-    strategy: Strategies = None,
-    json: Json = False,
-    report: ReportFile = None,
 ) -> None:
     """Check a checkpoint: digests, headers, copies, and with --source every byte."""
-    from migrate.progress import shown
+    from migrate.progress import shown as track
     from migrate.weights import command
     from migrate.weights.opening import Hints
 
-    hints = _hints(container, None, config, from_spelling, None, strategy)
-    allowing = Hints(allow=tuple(allow or ()))
-    result = command.verify(path, source=source, hints=hints, source_hints=allowing, cast=cast, track=shown)
-    finish(result, json, report)
+    # What may be left out is said of the original.
+    hints, allowing = replace(described, allow=None).hints(), Hints(allow=tuple(described.allow or ()))
+    shown.finish(command.verify(path, source=source, hints=hints, source_hints=allowing, cast=cast, track=track))
 
 
 @weights.command("diff", cls=GroupedCommand)
+@grouped
 def weights_diff(
     first: Source,
     second: Source,
+    shown: Shown,
     first_from: Annotated[
         str | None,
         typer.Option("--first-from", help="Container of the first, if unclear.", rich_help_panel=SOURCE),
@@ -322,30 +200,25 @@ def weights_diff(
         str | None, typer.Option("--second-from", help="Container of the second.", rich_help_panel=SOURCE)
     ] = None,
     config: Config = None,
-    json: Json = False,
-    report: ReportFile = None,
 ) -> None:
     """Compare two checkpoints of one model, parameter by parameter, whatever their layouts."""
-    from migrate.progress import shown
+    from migrate.progress import shown as track
     from migrate.weights import command
     from migrate.weights.opening import kind_of
 
     def hints(path: Path, container: str | None) -> Hints:
         own = (container or kind_of(path)) in ("hf", "sharded")
-        return _hints(container, None, None if own else config)
+        return Described(container, None if own else config).hints()
 
-    result = command.diff(
-        first, second, first_hints=hints(first, first_from), second_hints=hints(second, second_from), track=shown
-    )
-    finish(result, json, report, rows=True)
+    sides = {"first_hints": hints(first, first_from), "second_hints": hints(second, second_from)}
+    shown.finish(command.diff(first, second, **sides, track=track), rows=True)
 
 
 @weights.command("inspect")
-def weights_inspect(
-    path: Annotated[Path, typer.Argument(exists=True)], json: Json = False, report: ReportFile = None
-) -> None:
+@grouped
+def weights_inspect(path: Annotated[Path, typer.Argument(exists=True)], shown: Shown) -> None:
     """List names, shapes, dtypes, sizes, NaN/Inf counts, ranges and a histogram of magnitudes of every tensor."""
-    from migrate.progress import shown
+    from migrate.progress import shown as track
     from migrate.weights import command
 
-    finish(command.inspect(path, track=shown), json, report, rows=True)
+    shown.finish(command.inspect(path, track=track), rows=True)
