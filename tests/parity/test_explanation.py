@@ -8,19 +8,20 @@ from pathlib import Path
 
 import explained_plants
 import pytest
-from parity_models import make
+from parity_models import CONFIGS, make
 from plants import environment
 
 from migrate.captures.store import Capture
 from migrate.parity import command
 from migrate.parity.explain.alone import guilty
 from migrate.parity.explain.explanation import Evidence, Explanation, explain
-from migrate.parity.explain.running import suspects_of
+from migrate.parity.explain.running import ALONE, suspects_of
 from migrate.parity.explain.tree import Tree
 from migrate.parity.plan import Plan
 from migrate.parity.recording import INPUTS
 from migrate.parity.tolerances import Tolerances
 from migrate.processes import run
+from migrate.report import Verdict
 
 TWO = "eps in layer 0 and gelu in layer 1"
 
@@ -107,3 +108,12 @@ def test_rounding_that_adds_up_is_nobodys_fault(captures: tuple[Plan, Capture, P
     tight = replace(proof, tolerances=Tolerances(activations=1.1 * alone))
     found = explain(tight, lambda place: ()).findings
     assert [one.code for one in found] == ["P205"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", CONFIGS)
+def test_no_module_of_any_family_is_guilty_without_a_fault(family: str, tmp_path: Path) -> None:
+    report = command.model(make(family, tmp_path), stages=["F"], force=True, timeout_s=600)
+    alone = report.stages[1]
+    assert (alone.name, alone.verdict) == (ALONE, Verdict.PASS), report.findings
+    assert alone.compared == report.stages[0].compared and alone.figures["not judged"] == 0
