@@ -15,7 +15,7 @@ from migrate.captures.store import CaptureWriter
 from migrate.parity import update_mindspore
 from migrate.parity.axes import by_token
 from migrate.parity.job import MASKED, Job
-from migrate.parity.modules import LOGITS_OF_ROUTER
+from migrate.parity.modules import CHOICE, LOGITS_OF_ROUTER
 from migrate.parity.recording import INPUTS, Recorder
 
 
@@ -95,6 +95,10 @@ def record(cells: Mapping[str, Any], names: Sequence[str], recorder: Recorder) -
     """Hooks around the named cells; their handles."""
     handles = []
     for name in names:
+        if name.endswith(CHOICE):
+            router = cells[name.removesuffix(CHOICE)]
+            handles.append(router.register_forward_hook(partial(recorder.choose, name)))
+            continue
         cell = cells.get(f"{name}.{LOGITS_OF_ROUTER}", cells[name])
         handles.append(cell.register_forward_pre_hook(partial(recorder.enter, name), with_kwargs=True))
         handles.append(cell.register_forward_hook(partial(recorder.leave, name)))

@@ -12,6 +12,7 @@ from migrate.captures.store import CaptureWriter
 from migrate.parity import update_torch
 from migrate.parity.axes import by_token
 from migrate.parity.job import MASKED, Job
+from migrate.parity.modules import CHOICE
 from migrate.parity.recording import INPUTS, Recorder
 from migrate.parity.stored_weights import stored_weights
 
@@ -50,6 +51,10 @@ def main(job_path: Path, out: Path) -> None:
             recorder.outputs = tensors
             handles = []
             for name in job.modules:
+                if name.endswith(CHOICE):
+                    router = model.get_submodule(name.removesuffix(CHOICE))
+                    handles.append(router.register_forward_hook(partial(recorder.choose, name)))
+                    continue
                 module, enter = model.get_submodule(name), partial(recorder.enter, name)
                 handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
                 handles.append(module.register_forward_hook(partial(recorder.leave, name)))

@@ -16,6 +16,8 @@ RENAMED: Mapping[str, Mapping[str, str]] = {"gpt_neox": {"lm_head": "embed_out"}
 """By family: a module of transformers 5.24 in memory, and how it is called in checkpoints and in ms_models."""
 LOGITS_OF_ROUTER = "logits"
 """ms_models returns weights and choices of a router; its logits come out of this cell below it."""
+CHOICE = ":choice"
+"""Behind the name of a router: what each expert's output is multiplied by, 0 for those that a token does not get."""
 FURTHER = "mtp"  # group of the layers that predict further tokens
 # Suffix of a parameter: why no gradient is expected.
 UNTRAINED = {
@@ -82,7 +84,7 @@ def expected_modules(family: Family, config: Mapping[str, Any], optional: Collec
 
     Left out are the first part of a name (`model`: its output is that of the final norm), lists of layers, which
     compute nothing, and what returns the logits. Experts are one module with fused tensors, compared by the sum of what
-    a token's experts return; routers by their logits.
+    a token's experts return; routers by their logits, then (under a name with `CHOICE`) by the weights of the experts.
     """
     return list(expect(family, config, optional).modules)
 
@@ -115,4 +117,13 @@ def _modules(names: Iterable[str], heads: Collection[str]) -> list[str]:
             modules.setdefault(".".join(parts[:end]), set()).add(parts[end])
     lists = {name for name, parts in modules.items() if all(part.isdigit() for part in parts)}
     around = {name for name, parts in modules.items() if {f"{name}.{part}" for part in parts} <= lists}
-    return [name for name in modules if name not in lists | around and name not in heads]
+    found = []
+    for name in modules:
+        if name not in lists | around and name not in heads:
+            found += [name, f"{name}{CHOICE}"] if _is_router(name, modules) else [name]
+    return found
+
+
+def _is_router(name: str, modules: Collection[str]) -> bool:
+    block, _, part = name.rpartition(".")
+    return part == "gate" and f"{block}.experts" in modules

@@ -26,6 +26,22 @@ def with_first(output: Any, value: Any) -> Any:
     return (value, *output[1:]) if isinstance(output, tuple) else value
 
 
+def spread(weights: np.ndarray, chosen: np.ndarray, experts: int) -> np.ndarray:
+    """What each of all experts counts for a token, whatever order it has them in.
+
+    Args:
+        weights: `[..., k]` of a token's experts.
+        chosen: `[..., k]`, which they are.
+        experts: how many there are.
+
+    Returns:
+        `[..., experts]`, 0 for those that are not chosen; weights of an expert that is chosen twice are summed.
+    """
+    each = np.arange(experts) == chosen[..., None]
+    whole: np.ndarray = (each * weights[..., None]).sum(-2, dtype=weights.dtype)
+    return whole
+
+
 class Recorder:
     """Keeps the first tensor that goes into a module (if it is of floating point) and the first that comes out.
 
@@ -51,3 +67,8 @@ class Recorder:
     def leave(self, name: str, module: Any, args: Any, output: Any) -> Any:
         """A hook behind a module; bind `name`."""
         self.outputs[name] = self.to_numpy(first_output(output))
+
+    def choose(self, name: str, module: Any, args: Any, output: Any) -> Any:
+        """A hook behind a router, whose output ends with weights and indices of each token's experts; bind `name`."""
+        weights, chosen = (self.to_numpy(value) for value in output[-2:])
+        self.outputs[name] = spread(weights, chosen, module.weight.shape[0])

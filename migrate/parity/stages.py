@@ -86,12 +86,15 @@ def _names(stage: str, reference: Capture, candidate: Capture, expected: Sequenc
         return [finding("P002", f"{TITLES[stage]}: no tensors are expected, so there is nothing to compare")]
     findings = []
     for side, capture in (("PyTorch", reference), ("MindSpore", candidate)):
-        found = set(capture.names(stage))
-        for what, names in (("lacks", set(expected) - found), ("has, unexpectedly,", found - set(expected))):
+        found = capture.names(stage)
+        held, wanted = set(found), set(expected)
+        lacking = [name for name in expected if name not in held]
+        strange = [name for name in found if name not in wanted]
+        for what, names in (("lacks", lacking), ("has, unexpectedly,", strange)):
             if names:
-                some = ", ".join(sorted(names)[:5])
+                some = ", ".join(names[:5])
                 message = f"{TITLES[stage]}: {side} {what} {len(names)} of {len(expected)} tensors: {some}"
-                findings.append(finding("P002", message, tensor=min(names)))
+                findings.append(finding("P002", message, tensor=names[0]))
     return findings
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from planting import planted
 from plants import Plant, Replacement
 
+MODEL: tuple[str, dict[str, Any]] = ("qwen2", {"tie_word_embeddings": True})
 O_PROJ = "model.layers.0.self_attn.o_proj"
 NORM = "model.layers.0.input_layernorm"
 EMBEDDING = "model.embed_tokens.weight"

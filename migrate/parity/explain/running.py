@@ -16,6 +16,7 @@ from migrate.parity.explain.suspects import suspects
 from migrate.parity.explain.tree import ROOT
 from migrate.parity.job import Job
 from migrate.parity.judgement import Judgement
+from migrate.parity.modules import CHOICE
 from migrate.parity.stages import LOGITS
 from migrate.processes import run
 from migrate.report import Stage, Verdict
@@ -91,7 +92,7 @@ def suspects_of(
     def listed(place: Place) -> Sequence[str]:
         if found is None:
             return ()
-        path = place.module if place.module != LOGITS else ROOT
+        path = place.module.removesuffix(CHOICE) if place.module != LOGITS else ROOT
         if path == ROOT and place.into:  # the body has the code between embedding, layers and norm
             path = place.into.partition(".")[0]
         if path not in known:

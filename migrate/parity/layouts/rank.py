@@ -22,7 +22,7 @@ from migrate.parity import update_mindspore
 from migrate.parity.capture_mindspore import load, record
 from migrate.parity.job import MASKED, Job
 from migrate.parity.layouts.request import Request
-from migrate.parity.modules import LOGITS
+from migrate.parity.modules import CHOICE, LOGITS
 from migrate.parity.recording import Recorder
 from migrate.parity.updates import UPDATES, gradient
 
@@ -121,7 +121,7 @@ class _Rank:
         cells = self.model.modules()
         recorder = Recorder(lambda value: value.asnumpy().copy(), tensors)
         # A stage builds its own layers only; tables that the last stage shares with the first are not looked up there.
-        handles = record(cells, [name for name in self.job.modules if name in cells], recorder)
+        handles = record(cells, [name for name in self.job.modules if name.removesuffix(CHOICE) in cells], recorder)
         head = self.model.head
         self.model.head = partial(self._logits, head, tensors)
         try:

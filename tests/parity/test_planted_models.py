@@ -1,0 +1,85 @@
+"""Every fault planted into ms_models is found at its stage and named at its place; what changes nothing passes."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import plants
+import pytest
+from parity_models import make
+
+from migrate.captures.store import Capture
+from migrate.parity import command
+from migrate.parity.plan import Plan
+from migrate.parity.stages import Tolerances, judge
+from migrate.processes import run
+from migrate.report import Verdict
+
+STAGES = ("W", "F", "L", "G")  # faults of the optimizer are planted in test_updates.py
+NORMAL = ("plants_qwen3_moe",)  # Qwen2 has its own in test_parity_model.py
+FAMILIES = "gpt2 gpt_neox gemma2 gemma3_text mistral mixtral deepseek_v3 glm4 phi3 bert roberta"
+OTHERS = tuple(f"plants_{family}" for family in FAMILIES.split())
+
+
+def cases(attribute: str) -> list[Any]:
+    """(module of plants, name) of everything that a module lists."""
+    marks = {name: [] if name in NORMAL else [pytest.mark.slow] for name in (*NORMAL, *OTHERS)}
+    return [
+        pytest.param(module, name, marks=mark, id=f"{module.removeprefix('plants_')}-{name}")
+        for module, mark in marks.items()
+        for name in getattr(importlib.import_module(module), attribute)
+    ]
+
+
+@dataclass(frozen=True)
+class Captures:
+    """Both sides of a model: the reference, its rounding, and ms_models with each fault."""
+
+    plan: Plan
+    reference: Capture
+    exact: Capture
+    """The reference in fp64."""
+    out: Path
+    """A folder per fault."""
+
+    def first_bad(self, name: str) -> tuple[str | None, str | None]:
+        """(first stage that does not pass, what it names first)."""
+        candidate, batch = Capture.read(self.out / name), dict(self.plan.batch)
+        for stage in STAGES:
+            names = self.plan.names(stage)
+            result = judge(stage, self.reference, candidate, batch, names, Tolerances(), self.exact)
+            assert result.stage.verdict in (Verdict.PASS, Verdict.FAIL), result.stage.message
+            if result.stage.verdict is Verdict.FAIL:
+                return stage, result.findings[0].tensor
+        return None, None
+
+
+@pytest.fixture(scope="module")
+def captures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Captures:
+    family, settings = importlib.import_module(request.param).MODEL
+    out = tmp_path_factory.mktemp(request.param)
+    plan = Plan.make(make(family, out / "model", **settings), STAGES, out)
+    sides = []
+    for dtype in ("float32", "float64"):
+        side = command._capture("PyTorch", replace(plan.job, dtype=dtype), out / dtype, 300)
+        assert isinstance(side, Capture) and not side.errors, side
+        sides.append(side)
+    plan.job.write(out / "job.json")
+    outcome = run(plants.command(request.param, out / "job.json", out), 900, plants.environment())
+    assert outcome.returncode == 0, outcome.reason()
+    return Captures(plan, sides[0], sides[1], out)
+
+
+@pytest.mark.parametrize(("captures", "name"), cases("PLANTS"), indirect=["captures"])
+def test_a_planted_fault_is_found_and_located(captures: Captures, name: str, request: pytest.FixtureRequest) -> None:
+    module = importlib.import_module(request.node.callspec.params["captures"])
+    plant = module.PLANTS[name]
+    assert captures.first_bad(name) == (plant.stage, plant.place)
+
+
+@pytest.mark.parametrize(("captures", "name"), cases("BENIGN"), indirect=["captures"])
+def test_what_changes_nothing_gives_no_alarm(captures: Captures, name: str) -> None:
+    assert captures.first_bad(name) == (None, None)
