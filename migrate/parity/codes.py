@@ -44,8 +44,8 @@ RULES: dict[str, tuple[str, str]] = {
     ),
     "P203": (
         "Fed with the reference's own input, this module gives a wrong output: it is guilty, not an heir.",
-        "Compare its code and its settings with the original; arguments behind the first (a router's choices, masks, "
-        "positions) are the candidate's own, so also what makes them.",
+        "Compare its code and its settings with the original; arguments behind the first (masks, positions) are the "
+        "candidate's own, so also what makes them.",
     ),
     "P204": (
         "Fed with the reference's own values, the code between these submodules computes something else.",
