@@ -40,7 +40,7 @@ class Job:
     kept: tuple[str, ...] = ()
     """Weights in memory that come from those; PyTorch's side of stage W has them from the files."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Modules that transformers has under another name than checkpoints: its name, theirs."""
+    """Modules and parameters that transformers has under another name than checkpoints: its name, theirs."""
 
     def write(self, path: Path) -> None:
         """Stores the job as JSON."""

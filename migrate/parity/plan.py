@@ -83,7 +83,8 @@ class Plan:
             # transformers names them as it would have put them together.
             not_loaded=(*(name for name in entries if name in spare or family.is_ignored(name, config)), *in_memory),
             kept=tuple(name for name in expected.weights if name in in_memory),
-            renamed=RENAMED.get(family.name, {}),
+            # Of two names of a tied parameter transformers tells the one it meets first, which may be the head's.
+            renamed={**RENAMED.get(family.name, {}), **family.ties(config)},
         )
         return cls(family, config, expected, batch, job, stored.optional)
 
