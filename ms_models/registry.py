@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -30,8 +31,8 @@ class Registry(Generic[T]):
         """
         if (owner := self._classes.get(model_type)) is not None:
             raise UserError(
-                f"model_type {model_type!r} is already registered by {owner.__module__}.{owner.__qualname__}; "
-                "give the new model another model_type"
+                f"model_type {model_type!r} is already registered by {_named(owner)}; {_named(model)} needs another "
+                f"model_type, in the class and in its config.json, e.g. {model_type}_custom"
             )
         self._classes[model_type] = model
 
@@ -52,3 +53,12 @@ class Registry(Generic[T]):
                 f"(registered: {known})"
             )
         return kind
+
+
+def _named(cls: type) -> str:
+    """A class with the file and line where it stands."""
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    try:
+        return f"{name} ({Path(inspect.getfile(cls)).name}:{inspect.getsourcelines(cls)[1]})"
+    except (OSError, TypeError):  # made without a file
+        return name
