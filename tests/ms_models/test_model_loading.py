@@ -336,7 +336,7 @@ def test_frequencies_equal_transformers(kind: str, theta: float) -> None:
 
 
 def test_a_taken_model_type_names_its_owner() -> None:
-    with pytest.raises(UserError, match=r"'llama' is already .*.*\.Llama\w* \(model\.py:\d+\); .*llama_custom"):
+    with pytest.raises(UserError, match=r"'llama' is already .*\.Llama\w* \(model\.py:\d+\); .*llama_custom"):
         register("llama", Qwen2ForCausalLM)
 
 
