@@ -29,7 +29,7 @@ PLANTS = {
     "rotary part in front": Plant("F", OUT, "order of the parts of a query"),
     "values in front of keys": Plant("F", OUT, "order of the parts of kv_b_proj"),
     "position key not shared": Plant("F", OUT, "the first head only"),
-    "latent not trained": Plant("G", f"{ATTENTION}.kv_a_layernorm.weight", "a cached latent, detached"),
+    "latent not trained": Plant("G", "model.layers.1.self_attn.kv_a_layernorm.weight", "a cached latent, detached"),
 }
 BENIGN = ("nothing", "positions shifted", "shared experts first", "groups by sorting")
 
