@@ -74,7 +74,7 @@ def named(report: Report, name: str) -> set[tuple[str, str | None]]:
     return {(found.code, found.tensor) for found in errors if found.message.startswith(f"{name}: ")}
 
 
-@pytest.mark.parametrize("state", ["init", "trained"])
+@pytest.mark.parametrize("state", ["init", pytest.param("trained", marks=pytest.mark.slow)])
 def test_an_honest_conversion_passes(converted: Path, tmp_path: Path, state: str) -> None:
     report = code(converted, original=SOURCE, modules=recipes(tmp_path), stages=STAGES, state=state)
     assert report.exit_code == 0, [found.message for found in report.findings]
@@ -228,9 +228,8 @@ def test_a_name_edited_in_the_report_is_missed_on_the_other_side(converted: Path
     out = edited(converted, tmp_path, change, TABLE)
     report = code(out, original=SOURCE, modules=recipes(tmp_path, ["gate"]), stages=["W"])
     assert report.exit_code == 1
-    assert {found.tensor for found in report.findings if found.code == "P101"} == {"inner.weight"} or any(
-        found.code == "P002" for found in report.findings
-    )
+    # Nothing was loaded into the tensor that the report calls otherwise.
+    assert {found.tensor for found in report.findings if found.code == "P101"} == {"inner.weight"}
     notes = {found.tensor for found in report.findings if found.code == "P102"}
     assert notes == {"inner.bias", "inner.beta"}
 
