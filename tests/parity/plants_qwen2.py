@@ -20,6 +20,7 @@ PLANTS = {
     "scale_missing_root": Plant("F", O_PROJ, "1/d, twice the root, for the scale of scores"),
     "mask_polarity": Plant("F", O_PROJ, "1 taken for padding, as `nn.Transformer` and Megatron do"),
     "mask_off_by_one": Plant("F", O_PROJ, "a query does not see itself"),
+    "mask_shows_the_next": Plant("F", O_PROJ, "a query sees the token that it has to guess"),
     "padding_not_masked": Plant("F", O_PROJ, "the mask lost on the way"),
     "half_softmax": Plant("F", O_PROJ, "softmax in half precision"),
     "gelu_for_silu": Plant("F", "model.layers.0.mlp.down_proj", "another activation"),
@@ -73,11 +74,14 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
         with planted(self, "eps", 1e-5):
             return norm(self, x)
 
-    def off_by_one(queries: int, keys: int, mask: Any, positions: Any = None) -> Any:
-        position = ops.arange(keys)
-        allowed = (position < position[keys - queries :].expand_dims(-1)).expand_dims(0)
-        allowed = ops.logical_and(allowed, (mask != 0).expand_dims(1))
-        return ops.where(allowed, 0.0, -1e30).expand_dims(1)
+    def moved_by(steps: int) -> Callable[..., Any]:
+        def bias(queries: int, keys: int, mask: Any, positions: Any = None) -> Any:
+            position = ops.arange(keys)
+            allowed = (position <= position[keys - queries :].expand_dims(-1) + steps).expand_dims(0)
+            allowed = ops.logical_and(allowed, (mask != 0).expand_dims(1))
+            return ops.where(allowed, 0.0, -1e30).expand_dims(1)
+
+        return bias
 
     def mlp(act: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         return lambda self, x: self.down_proj(act(self.gate_proj(x), self.up_proj(x)))
@@ -117,7 +121,8 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
             lambda q, k, v, m, *rest: attention(q * q.shape[-1] ** -0.5, k, v, m, *rest),
         ),
         "mask_polarity": (decoder, "causal_bias", lambda q, k, m, p=None: bias(q, k, 1 - m)),
-        "mask_off_by_one": (decoder, "causal_bias", off_by_one),
+        "mask_off_by_one": (decoder, "causal_bias", moved_by(-1)),
+        "mask_shows_the_next": (decoder, "causal_bias", moved_by(1)),
         "padding_not_masked": (decoder, "causal_bias", lambda q, k, m, p=None: bias(q, k, None)),
         "half_softmax": (core, "grouped_attention", half_softmax),
         "gelu_for_silu": (on.LlamaMLP, "construct", mlp(lambda gate, up: ops.gelu(gate) * up)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from planting import planted
 from plants import Plant, Replacement
 
@@ -21,7 +22,8 @@ PLANTS = {
     "decay in the gradient": Plant("U", EMBEDDING.format(1), "Adam with L2 for AdamW"),
     "decay not scaled by the learning rate": Plant("U", EMBEDDING.format(1), "decay of another convention"),
     "no clipping": Plant("U", EMBEDDING.format(1), "forgotten"),
-    "clipping by the largest parameter": Plant("U", "gradient norm of step 1", "clipped one by one"),
+    "clipping by parameter": Plant("U", EMBEDDING.format(1), "each parameter by its own norm"),
+    "clipping by the largest parameter": Plant("U", "gradient norm of step 1", "the largest norm for that of all"),
     "a tied table counted twice in the norm": Plant("U", "gradient norm of step 1", "parameters listed twice"),
     "accumulation averaged once more": Plant("U", "gradient norm of step 1", "divided twice"),
     "accumulation not averaged": Plant("U", "gradient norm of step 1", "a sum over micro-batches"),
@@ -96,6 +98,15 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
     def largest(self: Any, reduced: Any) -> float:
         return max(float(ms.ops.square(kept).sum().asnumpy()) ** 0.5 for kept in reduced)
 
+    def by_parameter(self: Any, gradients: Any, lr: float, scale: float) -> Any:
+        clipped = []
+        for gradient, bucket in zip(gradients, self.sharding.buckets, strict=True):
+            values = gradient.asnumpy().copy()
+            for part in bucket.named(values).values():  # views
+                part *= min(1.0, self.config.clip_norm / float(np.linalg.norm(part)))
+            clipped.append(ms.Tensor(values))
+        return update(self, clipped, lr, scale)
+
     def twice(self: Any, reduced: Any) -> float:
         table = next(i for i, b in enumerate(self.sharding.buckets) if "model.embed_tokens.weight" in b.names)
         again = float(ops.square(reduced[table]).sum().asnumpy())
@@ -121,6 +132,7 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
         "decay in the gradient": (adam, "update", coupled),
         "decay not scaled by the learning rate": (adam, "update", unscaled),
         "no clipping": (step, "clip_factor", lambda n, limit: 1.0),
+        "clipping by parameter": [(step, "clip_factor", lambda n, limit: 1.0), (adam, "update", by_parameter)],
         "clipping by the largest parameter": (buffers, "norm", largest),
         "a tied table counted twice in the norm": (buffers, "norm", twice),
         "accumulation averaged once more": (buffers, "reduce", lambda self: tuple(g / 2 for g in reduce(self))),
