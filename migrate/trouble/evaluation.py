@@ -31,9 +31,11 @@ def below_training(run: RunRecord) -> Iterator[Evidence]:
     if not run.evaluations:
         raise NoEvidenceError("an evaluation")
     one, trained = run.evaluations[-1], _trained(run)
-    if one["step"] in trained and float(one["eval_loss"]) < trained[one["step"]] - GAP:
-        yield Evidence(f"validation loss {one['eval_loss']:.4f}, smoothed training loss {trained[one['step']]:.4f} at "
-                       f"step {one['step']}")  # fmt: skip
+    step, found = one["step"], float(one["eval_loss"])
+    # While the loss falls fast its average lags behind; the step's own loss does not.
+    own = next((float(record["loss"]) for record in run.steps if record["step"] == step and "loss" in record), None)
+    if step in trained and found < min(trained[step], trained[step] if own is None else own) - GAP:
+        yield Evidence(f"validation loss {found:.4f}, smoothed training loss {trained[step]:.4f} at step {step}")
 
 
 def above_training(run: RunRecord) -> Iterator[Evidence]:

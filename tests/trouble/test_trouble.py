@@ -152,6 +152,16 @@ def test_a_run_that_has_just_begun_is_not_judged(tmp_path: Path) -> None:
     assert len(report.facts["not looked for"]) > 10
 
 
+def test_an_average_that_lags_behind_is_no_gap(tmp_path: Path) -> None:
+    run = healthy()
+    evaluation = run.evaluations[-1]
+    step = next(one for one in run.steps if one["step"] == evaluation["step"])
+    evaluation["eval_loss"] = step["loss_ema"] - 0.7
+    assert "TA02" in found(trouble(run.write(tmp_path / "far")))
+    step["loss"] = step["loss_ema"] - 0.4  # it falls that fast
+    assert "TA02" not in found(trouble(run.write(tmp_path / "falling")))
+
+
 def test_data_beside_the_run_is_found_from_anywhere(tmp_path: Path) -> None:
     directory = healthy().write(tmp_path / "run")
     config = directory / "config.yaml"
