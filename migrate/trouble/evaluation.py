@@ -32,9 +32,9 @@ def below_training(run: RunRecord) -> Iterator[Evidence]:
         raise NoEvidenceError("an evaluation")
     one, trained = run.evaluations[-1], _trained(run)
     step, found = one["step"], float(one["eval_loss"])
-    # While the loss falls fast its average lags behind; the step's own loss does not.
-    own = next((float(record["loss"]) for record in run.steps if record["step"] == step and "loss" in record), None)
-    if step in trained and found < min(trained[step], trained[step] if own is None else own) - GAP:
+    # While the loss falls fast its average lags behind; the step's own loss, if it is a number, does not.
+    own = [float(record["loss"]) for record in run.steps if record["step"] == step and record.get("loss") is not None]
+    if step in trained and found < min([trained[step], *own]) - GAP:
         yield Evidence(f"validation loss {found:.4f}, smoothed training loss {trained[step]:.4f} at step {step}")
 
 

@@ -158,6 +158,9 @@ def test_an_average_that_lags_behind_is_no_gap(tmp_path: Path) -> None:
     step = next(one for one in run.steps if one["step"] == evaluation["step"])
     evaluation["eval_loss"] = step["loss_ema"] - 0.7
     assert "TA02" in found(trouble(run.write(tmp_path / "far")))
+    own, step["loss"] = step["loss"], None  # left out, it was no number
+    assert "TA02" in found(trouble(run.write(tmp_path / "without")))
+    step["loss"] = own
     step["loss"] = step["loss_ema"] - 0.4  # it falls that fast
     assert "TA02" not in found(trouble(run.write(tmp_path / "falling")))
 
