@@ -14,6 +14,7 @@ from mappings.errors import UserError
 from ms_models.data.loader import Batch
 from ms_models.data.order import batch_positions
 from ms_models.train.adapter.repository import Repository
+from ms_models.train.adapter.wording import kind_of
 from ms_models.train.config import RunConfig
 
 WHERE = "model.adapter.batches"
@@ -140,15 +141,15 @@ class RepositoryLoader:
         function = self.config.function
         if select is not None:
             if not isinstance(made, tuple | list) or select >= len(made):
-                raise UserError(f"{WHERE}: {function} returns {_kind(made)}, which has nothing at position {select}")
+                raise UserError(f"{WHERE}: {function} returns {kind_of(made)}, which has nothing at position {select}")
             made = made[select]
         try:
             batches = iter(made)
         except TypeError as error:
-            raise UserError(f"{WHERE}: {function} returns {_kind(made)}, which yields no batches") from error
+            raise UserError(f"{WHERE}: {function} returns {kind_of(made)}, which yields no batches") from error
         for batch in batches:
             if not isinstance(batch, tuple | list) or len(batch) != 2:
-                raise UserError(f"{WHERE}: {function} yields {_kind(batch)}, expected (inputs, labels)")
+                raise UserError(f"{WHERE}: {function} yields {kind_of(batch)}, expected (inputs, labels)")
             inputs, labels = (_integers(value, function) for value in batch)
             if inputs.ndim != 2 or inputs.shape != labels.shape:
                 raise UserError(
@@ -172,9 +173,3 @@ def _integers(value: Any, function: str) -> np.ndarray:
     if array.size and (array.max() > np.iinfo(np.int32).max or array.min() < np.iinfo(np.int32).min):
         raise UserError(f"{WHERE}: {function} yields numbers beyond 32 bits")
     return array.astype(np.int32)
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return f"{type(value).__name__} of {len(value)}"
-    return type(value).__name__

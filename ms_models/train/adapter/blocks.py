@@ -18,6 +18,7 @@ from typing import Any
 from mindspore import Tensor, nn
 
 from mappings.errors import UserError
+from ms_models.train.adapter.wording import kind_of
 
 
 class Leave(Exception):
@@ -83,8 +84,8 @@ class Further:
             self.length = len(result)
             return result[0]
         raise UserError(
-            f"model.adapter.blocks: a block returned {_kind(result)}; between stages only a tensor of hidden states is "
-            "passed on"
+            f"model.adapter.blocks: a block returned {kind_of(result)}; between stages only a tensor of hidden states "
+            "is passed on"
         )
 
     def result(self, x: Tensor) -> Any:
@@ -199,9 +200,3 @@ def _find(module: nn.Cell, name: str) -> Any:
     if not cells or list(where._cells) != [str(index) for index in range(len(cells))]:
         raise UserError(f"model.adapter.blocks: {name!r} is a {type(where).__name__}, not a list of blocks")
     return where
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(type(item).__name__ for item in value)})"
-    return type(value).__name__

@@ -19,6 +19,7 @@ from mappings.errors import UserError
 from ms_models.compat.device import synchronize
 from ms_models.data.loader import Batch
 from ms_models.train.adapter.model import AdaptedModel
+from ms_models.train.adapter.wording import kind_of
 
 SAME = 1e-5
 """Relative difference of two losses up to which they are the same: the same operations, perhaps in threads."""
@@ -91,11 +92,11 @@ def _part(model: AdaptedModel, output: object, field: str, select: Callable[[Any
     try:
         found = select(output)
     except (LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"model.adapter.{field}: {name} returns {_kind(output)}, which has no {place!r}") from error
+        raise UserError(f"model.adapter.{field}: {name} returns {kind_of(output)}, which has no {place!r}") from error
     if not isinstance(found, Tensor) or not found.is_floating_point():
         kind = model.adapter.output if field == "select" else "logits"
-        returned = f"{name} returns {_kind(output)}"
-        raise UserError(f"model.adapter.{field}: {returned}; {_kind(found)} is no floating-point tensor of {kind}")
+        returned = f"{name} returns {kind_of(output)}"
+        raise UserError(f"model.adapter.{field}: {returned}; {kind_of(found)} is no floating-point tensor of {kind}")
     return found
 
 
@@ -202,11 +203,3 @@ def _flat(values: object) -> list[Tensor]:
 
 def _same(one: float, other: float) -> bool:
     return abs(one - other) <= SAME * max(abs(one), abs(other)) or (np.isnan(one) and np.isnan(other))
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, tuple | list):
-        return f"({', '.join(_kind(item) for item in value)})"
-    if isinstance(value, Tensor):
-        return f"Tensor {list(value.shape)}"
-    return type(value).__name__

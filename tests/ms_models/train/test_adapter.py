@@ -191,7 +191,7 @@ def test_labels_are_shifted_where_forward_does_not(repository: Path, tmp_path: P
         ({"blocks": "blocks", **with_model(dropout=0.5)}, {"layout": {"zero": 3}}, "forward draws random numbers"),
         (with_model(counts=True), {}, "forward changes the buffer seen while it trains"),
         ({"batches": {"function": "adapter_tiny_data:odd"}}, {}, "yields ndarray, expected"),
-        ({"batches": {"function": "adapter_tiny_data:loaders", "train": 5}}, {}, "tuple of 2, which has nothing at"),
+        ({"batches": {"function": "adapter_tiny_data:loaders", "train": 5}}, {}, r"\), which has nothing at"),
         ({"batches": {"function": "adapter_tiny_data:loaders", "arguments": {"n": 1}}}, {}, "does not take these"),
     ],
 )  # fmt: skip
