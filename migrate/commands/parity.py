@@ -115,6 +115,12 @@ def parity_dumps(
     ] = None,
     allow: Annotated[list[str] | None, typer.Option(help="A name that only one side has. Repeatable.")] = None,
     stages: Annotated[str | None, typer.Option(help="Some of W,F,L,G,U; all of the reference by default.")] = None,
+    noise: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="Second dump of the reference's script, in fp64."
+        ),
+    ] = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
     json: Json = False,
     report: ReportFile = None,
@@ -130,6 +136,7 @@ def parity_dumps(
         stages=None if stages is None else [name.strip() for name in stages.split(",")],
         names=None if names is None else read_map(names),
         allow=allow or (),
+        noise=noise,
         keep_going=keep_going,
     )
     _write_page(result, html, candidate.resolve().name)

@@ -72,6 +72,11 @@ RULES: dict[str, tuple[str, str]] = {
         "Equal losses do not prove equal gradients: detached, doubled or unreduced ones train another model.",
         "Look for stop_gradient, a hand-written bprop, tied weights and scaling on the way to this parameter.",
     ),
+    "P409": (
+        "Where the true gradient is zero (a bias in front of a softmax or a normalisation), both sides hold their own "
+        "rounding, and Adam makes full steps of it.",
+        "Run the reference's script again in fp64 (`model.double()`), and hand its dump in with --noise DIR.",
+    ),
     "P601": (
         "The same gradients must move the same weights by as much: another optimizer is another training.",
         "Compare decay (decoupled, and of what), epsilon, bias correction, clipping (one norm over all), accumulation "

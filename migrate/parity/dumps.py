@@ -12,9 +12,11 @@ from mappings.errors import UserError
 from migrate.captures.compare import Difference, compare
 from migrate.captures.store import Capture
 from migrate.parity.codes import finding
+from migrate.parity.dump_noise import DumpNoise, suspected_rounding
+from migrate.parity.judgement import conclude
 from migrate.parity.matching import Matching, match
 from migrate.parity.stages import ORDER, TITLES, Judgement, Tolerances, could_not_run, verdict_of
-from migrate.report import Report, Stage, Verdict
+from migrate.report import Finding, Report, Stage, Verdict
 
 
 def dumps(
@@ -25,6 +27,7 @@ def dumps(
     names: Mapping[str, str] | None = None,
     allow: Sequence[str] = (),
     tolerances: Tolerances | None = None,
+    noise: Path | None = None,
     keep_going: bool = False,
 ) -> Report:
     """Compares two captures stage by stage; after the first that does not pass, the rest is skipped.
@@ -40,23 +43,28 @@ def dumps(
         names: reference name to candidate name.
         allow: names that only one side has.
         tolerances: largest accepted differences.
+        noise: a second dump of the reference's script, from which its own rounding is measured.
         keep_going: judge every stage.
 
     Raises:
-        UserError: a directory holds no capture, or no stage is left to compare.
+        UserError: a directory holds no capture, no stage is left to compare, or `noise` is a dump of something else.
     """
     sides = Capture.read(reference), Capture.read(candidate)
     wanted = [stage for stage in ORDER if stage in (sides[0].stages if stages is None else stages)]
     if not wanted:
         raise UserError(f"{reference}: holds none of the stages {', '.join(ORDER)}")
     report = Report("parity dumps", f"{reference} | {candidate}")
+    bounds = tolerances or Tolerances()
+    again = None if noise is None else DumpNoise(sides[0], Capture.read(noise), bounds)
+    if again is not None:
+        again.check(wanted)
     matched: dict[str, int] = {}
     for stage in wanted:
         bad = next((s.name for s in report.stages if s.verdict not in (Verdict.PASS, Verdict.SKIPPED)), None)
         if bad is not None and not keep_going:
             report.stages.append(Stage(TITLES[stage], Verdict.SKIPPED, f"{bad} did not pass"))
             continue
-        judgement = _judge(stage, *sides, names or {}, allow, tolerances or Tolerances(), matched)
+        judgement = _judge(stage, *sides, names or {}, allow, bounds, again, matched)
         report.stages.append(judgement.stage)
         report.findings += judgement.findings
         report.facts.setdefault("tensors", []).extend(judgement.rows)
@@ -71,6 +79,7 @@ def _judge(
     given: Mapping[str, str],
     allow: Sequence[str],
     tolerances: Tolerances,
+    noise: DumpNoise | None,
     matched: dict[str, int],
 ) -> Judgement:
     for side, capture in (("reference", reference), ("candidate", candidate)):
@@ -90,7 +99,20 @@ def _judge(
     with ExitStack() as stack:
         left, right = (stack.enter_context(_values(side, stage)) for side in (reference, candidate))
         results = [compare(name, left(name), right(other)) for name, other, _ in pairs]
-    return verdict_of(stage, results, tolerances)
+        if noise is not None:
+            second = stack.enter_context(_values(noise.again, stage))
+            return conclude(stage, results, noise.limits(stage, results, left, second))
+    judgement = verdict_of(stage, results, tolerances)
+    if stage == "G" and (small := suspected_rounding(judgement, tolerances)):
+        judgement.findings.append(_maybe_rounding(small))
+    return judgement
+
+
+def _maybe_rounding(names: Sequence[str]) -> Finding:
+    message = (
+        f"{len(names)} of the gradients that differ are below a millionth of the largest, so they may be rounding: "
+    )
+    return finding("P409", message + ", ".join(names[:5]), tensor=names[0])
 
 
 @contextmanager

@@ -31,11 +31,13 @@ class Capture:
         with open(os.path.join(self.out, "manifest.json"), "w") as file:
             json.dump(body, file)
 
-    def weights(self, model, stage="W"):
-        self.save(stage, {parameter.name: parameter for parameter in model.get_parameters()})
+    def weights(self, model):
+        stored = model.state_dict()  # buffers that are saved; running statistics are parameters of MindSpore's layers
+        buffers = {name: b for name, b in model.named_buffers() if name in stored and b.is_floating_point()}
+        self.save("W", {parameter.name: parameter for parameter in model.get_parameters()} | buffers)
 
     def updated(self, model):
-        self.weights(model, "U")
+        self.save("U", {parameter.name: parameter for parameter in model.trainable_params()})
 
     def loss(self, loss):
         self.save("L", {"loss": loss.reshape(1)})

@@ -31,11 +31,13 @@ class Capture:
         with open(os.path.join(self.out, "manifest.json"), "w") as file:
             json.dump(body, file)
 
-    def weights(self, model, stage="W"):
-        self.save(stage, dict(model.named_parameters()))
+    def weights(self, model):
+        stored = model.state_dict()  # with running statistics, without rotary tables and the like
+        buffers = {name: b for name, b in model.named_buffers() if name in stored and b.is_floating_point()}
+        self.save("W", dict(model.named_parameters()) | buffers)
 
     def updated(self, model):
-        self.weights(model, "U")
+        self.save("U", {name: p for name, p in model.named_parameters() if p.requires_grad})
 
     def loss(self, loss):
         self.save("L", {"loss": loss.reshape(1)})
