@@ -29,22 +29,37 @@ def record(
     settings = UPDATES
     trainer, rate = trainer_of(model, settings)
     parameters = model.trainable_params()
-    recorded = [parameter for parameter in parameters if parameter.name not in idle]
-    injected = _Injected(parameters, trainer.gradients.adder(parameters), idle, gradient_of)
+    recorded = [parameter.name for parameter in parameters if parameter.name not in idle]
+    injected = _Injected(trainer, idle, gradient_of)
     trainer._passes = injected
     labels = np.zeros((1, 2), np.int32)
     batch = {"input_ids": labels, "attention_mask": labels + 1, "labels": labels}
     for step in range(1, settings.steps + 1):
         injected.step = step
-        before = {parameter.name: parameter.asnumpy().copy() for parameter in recorded}
+        before = weights_of(trainer)
         lr = rate(step)
         result = trainer.step([batch] * settings.micro_batches, lr)
         if result.outcome != "updated":
             raise RuntimeError(f"step {step}: {result.outcome}")
         tensors[NORM.format(step)] = np.array([result.grad_norm], np.float32)
         tensors[RATE.format(step)] = np.array([lr], np.float64)
-        for parameter in recorded:
-            tensors[changed(parameter.name, step)] = parameter.asnumpy() - before[parameter.name]
+        after = weights_of(trainer)
+        for name in recorded:
+            tensors[changed(name, step)] = after[name] - before[name]
+
+
+def weights_of(trainer: Any) -> dict[str, np.ndarray]:
+    """Copies of the parameters of this rank that are trained, by name; every rank calls it.
+
+    Where replicas divide them (ZeRO 3), the model has single elements, and what the ranks keep is put together.
+
+    Args:
+        trainer: of the runner.
+    """
+    if trainer.divided is not None:
+        whole: dict[str, np.ndarray] = trainer.sharding.whole(trainer.divided.kept)
+        return whole
+    return {parameter.name: parameter.asnumpy().copy() for parameter in trainer.sharding.parameters}
 
 
 def trainer_of(
@@ -78,16 +93,19 @@ def trainer_of(
 class _Injected:
     """Stands where the forward and backward passes are."""
 
-    def __init__(self, parameters: Any, add: Any, idle: Collection[str], gradient_of: Injector | None) -> None:
-        self.parameters, self.add, self.idle, self.step = parameters, add, idle, 0
-        self.gradient_of = gradient_of
+    def __init__(self, trainer: Any, idle: Collection[str], gradient_of: Injector | None) -> None:
+        self.add = trainer.gradients.adder(trainer.sharding.parameters)
+        buckets = trainer.sharding.buckets
+        shapes = {name: one for bucket in buckets for name, one in zip(bucket.names, bucket.shapes, strict=True)}
+        self.shapes = [(parameter.name, shapes[parameter.name]) for parameter in trainer.sharding.parameters]
+        self.idle, self.gradient_of, self.step = idle, gradient_of, 0
 
     def accumulate(self, batches: Any, scale: Any) -> list[Any]:
         """Adds the injected gradients of each micro-batch; gives a loss of 1 for each."""
         from mindspore import Tensor
 
         for micro_batch in range(len(batches)):
-            self.add([Tensor(self._gradient(p.name, tuple(p.shape), micro_batch)) for p in self.parameters])
+            self.add([Tensor(self._gradient(name, shape, micro_batch)) for name, shape in self.shapes])
         return [Tensor(1.0)] * len(batches)
 
     def _gradient(self, name: str, shape: tuple[int, ...], micro_batch: int) -> np.ndarray:

@@ -31,6 +31,7 @@ BENIGN: dict[str, tuple[str, str]] = {
     "dense, tp, sequence parallel": (DENSE, "tp=2,sequence_parallel=true"),
     "dense, dp": (DENSE, "dp=2"),
     "dense, dp, zero": (DENSE, "dp=2,zero=2"),
+    "dense, dp, parameters divided": (DENSE, "dp=2,zero=3"),
     "dense, cp": (DENSE, "cp=2"),
     "tied, pp": (TIED, "pp=2"),
     "tied, pp, zero bubble": (TIED, "pp=2,schedule=zero_bubble"),

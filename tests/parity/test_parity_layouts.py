@@ -106,7 +106,7 @@ def test_a_layout_gives_no_alarm(name: str, launch: Launch) -> None:
         ("tp=two", "tp must be a whole number"),
         ("tp=5", "tp"),
         ("sequence_parallel=true", "sequence_parallel divides sequences over tp, which is 1"),
-        ("dp=2,zero=3", "take zero=2"),
+        ("dp=2,pp=2,zero=3", "take zero=2"),
     ],
 )
 def test_a_layout_that_does_not_fit_is_refused_before_anything_starts(text: str, words: str, tmp_path: Path) -> None:

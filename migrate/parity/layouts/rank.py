@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,17 @@ def main(job_path: Path, out: Path, layout: str) -> None:
     folder = out / f"rank{mesh.rank}"
     folder.mkdir()
     writer = CaptureWriter(folder, {"mindspore": mindspore.__version__, "numpy": np.__version__})
-    _Rank(job, mesh, load(job, mesh, request.options), writer).run()
+    _Rank(job, mesh, partial(load, job, mesh, request.options), writer).run()
 
 
 class _Rank:
     """The stages on one rank. Every rank goes through the same ones, since they communicate."""
 
-    def __init__(self, job: Job, mesh: Any, model: Any, writer: CaptureWriter) -> None:
-        self.job, self.mesh, self.model, self.writer = job, mesh, model, writer
+    def __init__(self, job: Job, mesh: Any, make: Callable[[], Any], writer: CaptureWriter) -> None:
+        self.job, self.mesh, self.make, self.writer = job, mesh, make, writer
+        self.model = make()
+        # By name, before a trainer that divides the parameters (ZeRO 3) puts cells of its own around the layers.
+        self.cells = self.model.modules()
         here, dp = mesh.coordinates["dp"], mesh.layout.dp
         batch = {name: values.astype(np.int32) for name, values in job.batch().items() if name != "token_type_ids"}
         rows = len(batch["input_ids"]) // dp
@@ -71,6 +74,8 @@ class _Rank:
         if "W" in stages:
             with self.stage("W") as tensors:
                 tensors.update({one.name: one.asnumpy().copy() for one in self.model.get_parameters()})
+                if self.mesh.layout.zero == 3:
+                    tensors.update(update_mindspore.weights_of(self.trainer))
         if "F" in stages:
             with self.stage(POSITIONS) as tensors:
                 tensors.update(rows=self.rows, positions=self.positions())
@@ -103,8 +108,9 @@ class _Rank:
             return np.arange(length)
         return np.asarray(self.model.body.context.positions(length).asnumpy(), np.int64)
 
+    @cached_property
     def trainer(self) -> Any:
-        """The runner's, as a run of this layout has it."""
+        """The runner's, as a run of this layout has it. It leaves the weights as they are: its rate is 0."""
         from ms_models.train.config import OptimizerConfig
         from ms_models.train.step import Trainer
 
@@ -118,14 +124,14 @@ class _Rank:
 
     def forward(self, tensors: dict[str, np.ndarray]) -> None:
         """Outputs of this stage's modules, and on the last one the logits of this rank's positions."""
-        cells = self.model.modules()
+        cells = self.cells
         recorder = Recorder(lambda value: value.asnumpy().copy(), tensors)
         # A stage builds its own layers only; tables that the last stage shares with the first are not looked up there.
         handles = record(cells, [name for name in self.job.modules if name.removesuffix(CHOICE) in cells], recorder)
         head = self.model.head
         self.model.head = partial(self._logits, head, tensors)
         try:
-            self.trainer().evaluate([self.batch])
+            self.trainer.evaluate([self.batch])
         finally:
             self.model.head = head
             for handle in handles:
@@ -143,7 +149,7 @@ class _Rank:
         The gradients are those that the optimizer would get: summed over replicas, divided by the valid positions of
         the global batch.
         """
-        trainer = self.trainer()
+        trainer = self.trainer
         reduce, reduced = trainer.gradients.reduce, []
 
         def kept() -> Any:
@@ -161,7 +167,9 @@ class _Rank:
 
     def update(self, tensors: dict[str, np.ndarray]) -> None:
         """Stage U with this rank's pieces of the injected gradients; see `update_mindspore.record`."""
-        update_mindspore.record(self.model, tensors, self.job.idle, self.injected)
+        # A second trainer cannot take the parameters of one that has divided them.
+        model = self.make() if self.mesh.layout.zero == 3 else self.model
+        update_mindspore.record(model, tensors, self.job.idle, self.injected)
 
     def injected(self, name: str, step: int, micro_batch: int) -> np.ndarray:
         """This rank's piece of a gradient, times its share.

@@ -52,9 +52,6 @@ class Request:
         layout = self.layout
         if encoder and (layout.pp > 1 or layout.cp > 1 or layout.zero == 3):
             raise UserError(f"--layout: {layout}: encoders are cut over tp and replicated over dp, nothing else")
-        if layout.zero == 3:
-            raise UserError("--layout: zero=3 keeps single rows between the layers, which stage F cannot hook; take "
-                            "zero=2, whose gradients and updates are the same")  # fmt: skip
         check_trainable(family, config, layout, spelling)
         self.options.check(family, config, layout, length)
 
