@@ -81,9 +81,8 @@ def model(
     """
     wanted = _stages(stages)
     request = None if layout is None else Request.read(layout)
-    if request is not None and (force or curve_steps):
-        option = "--force" if force else "--curve-steps"
-        raise UserError(f"{option} runs in one process; leave out --layout {layout}, and compare it without {option}")
+    if request is not None and force:
+        raise UserError(f"--force runs in one process; leave out --layout {layout}, and compare it without --force")
     disagreements: list[Disagreement] = []
     if candidate is not None and state != STORED:
         raise UserError(f"--state {state} moves the weights of one directory; compare two as they are stored")
@@ -137,6 +136,7 @@ def model(
                     seed=seed,
                     tolerances=tolerances or Tolerances(),
                     timeout_s=timeout_s,
+                    request=request,
                 )
     for capture in (reference, captured):
         report.facts |= capture.versions if isinstance(capture, Capture) else {}

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from parity_models import make
 
-from mappings.errors import UserError
 from migrate.captures.store import CaptureWriter
-from migrate.parity import command
 from migrate.parity.plan import Plan
 from migrate.parity.tolerances import Tolerances
 from migrate.parity.training import stage
@@ -120,9 +118,3 @@ def test_every_step_has_a_batch_of_its_own(tmp_path: Path) -> None:
     batches = read_batches(tmp_path / "b.npz")
     assert len(batches) == 12 == len({batch["input_ids"].tobytes() for batch in batches})
     assert (settings(12).warmup_steps, settings(3).warmup_steps, settings(12).run_steps) == (2, 1, 12)
-
-
-@pytest.mark.parametrize("options", [{"force": True}, {"curve_steps": 3}])
-def test_what_runs_in_one_process_takes_no_layout(options: dict[str, object], plan: Plan) -> None:
-    with pytest.raises(UserError, match="runs in one process; leave out --layout tp=2"):
-        command.model(plan.job.directory, layout="tp=2", **options)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def capture_ranks(
     job.write(out / "job.json")
     arguments = [str(out / "job.json"), str(out), request.text]
     outcome = start_ranks(MODULE, arguments, request.layout.world_size, out / LOGS, timeout_s)
-    return collect(plan, job, request, out, None if outcome.returncode == 0 else _reason(out / LOGS, outcome))
+    return collect(plan, job, request, out, None if outcome.returncode == 0 else reason_of(out / LOGS, outcome))
 
 
 def start_ranks(module: str, arguments: Sequence[str], size: int, logs: Path, timeout_s: float) -> Outcome:
@@ -83,7 +83,8 @@ def collect(
     return gather(replace(plan, job=job), request, captures, whole)
 
 
-def _reason(logs: Path, outcome: Outcome) -> str:
+def reason_of(logs: Path, outcome: Outcome) -> str:
+    """Why a launch did not end well, in one line: what the log of a rank says, or else how the launcher ended."""
     return (outcome.returncode is not None and _last_words(logs)) or outcome.reason()
 
 

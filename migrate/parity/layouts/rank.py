@@ -5,7 +5,6 @@ Each rank writes a capture of its own pieces into OUT/rank<N>; nothing is judged
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from migrate.captures.store import CaptureWriter
 from migrate.parity import update_mindspore
 from migrate.parity.capture_mindspore import load, record
 from migrate.parity.job import MASKED, Job
+from migrate.parity.layouts.joining import join, micro_batches, own_rows
 from migrate.parity.layouts.request import Request
 from migrate.parity.modules import CHOICE, LOGITS
 from migrate.parity.recording import Recorder
@@ -36,18 +36,12 @@ def main(job_path: Path, out: Path, layout: str) -> None:
     Raises:
         UserError: the model cannot be built or loaded in this layout.
     """
-    if os.environ.get("MS_ROLE") == "MS_SCHED":
-        from mindspore.communication import init
-
-        init()  # serves the ranks until they have ended
+    request = Request.read(layout)
+    if (mesh := join(request)) is None:
         return
     import mindspore
 
-    from ms_models.parallel.mesh import Mesh
-
-    mindspore.runtime.launch_blocking()
-    request, job = Request.read(layout), Job.read(job_path)
-    mesh = Mesh.from_environment(request.layout)
+    job = Job.read(job_path)
     folder = out / f"rank{mesh.rank}"
     folder.mkdir()
     writer = CaptureWriter(folder, {"mindspore": mindspore.__version__, "numpy": np.__version__})
@@ -62,11 +56,10 @@ class _Rank:
         self.model = make()
         # By name, before a trainer that divides the parameters (ZeRO 3) puts cells of its own around the layers.
         self.cells = self.model.modules()
-        here, dp = mesh.coordinates["dp"], mesh.layout.dp
-        batch = {name: values.astype(np.int32) for name, values in job.batch().items() if name != "token_type_ids"}
-        rows = len(batch["input_ids"]) // dp
-        self.rows = np.arange(here * rows, (here + 1) * rows)
-        self.batch = {name: values[self.rows] for name, values in batch.items()}
+        batch = job.batch()
+        self.rows = own_rows(len(batch["input_ids"]), mesh)
+        self.micro_batches = micro_batches(batch, self.rows)
+        self.batch = {name: np.concatenate([one[name] for one in self.micro_batches]) for name in self.micro_batches[0]}
 
     def run(self) -> None:
         """Captures the wanted stages. An exception ends the rank, and so the launch: the others wait for it."""
@@ -157,9 +150,7 @@ class _Rank:
             return reduced[0]
 
         trainer.gradients.reduce = kept
-        count = len(self.rows)
-        rows = [{name: values[row : row + 1] for name, values in self.batch.items()} for row in range(count)]
-        result = trainer.step(rows, 0.0)
+        result = trainer.step(self.micro_batches, 0.0)
         if result.outcome != "updated":
             raise RuntimeError(f"the step was not taken: {result.outcome}")
         found = trainer.sharding.whole(reduced[0])

@@ -30,26 +30,32 @@ def main(job_path: Path, batches: Path, out: Path) -> None:
     model = load(job)
     writer = CaptureWriter(out, {"mindspore": mindspore.__version__})
     with writer.stage(STAGE) as tensors:
-        losses, norms = train(model, read_batches(batches), job.task == MASKED)
+        steps = [[_narrow(batch)] for batch in read_batches(batches)]
+        losses, norms = train(model, steps, job.task == MASKED)
         tensors[LOSS], tensors[NORM] = np.array(losses), np.array(norms)
 
 
-def train(model: Any, batches: Sequence[Mapping[str, np.ndarray]], is_masked: bool) -> tuple[list[float], list[float]]:
-    """Losses and gradient norms of a run over the batches; the model's parameters change.
+def _narrow(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: values.astype(np.int32) for name, values in batch.items()}
+
+
+def train(
+    model: Any, steps: Sequence[Sequence[Mapping[str, np.ndarray]]], is_masked: bool
+) -> tuple[list[float], list[float]]:
+    """Losses and gradient norms of a run over batches; the model's parameters change.
 
     Args:
         model: of ms_models.
-        batches: one per step.
+        steps: of each, the micro-batches of this rank.
         is_masked: whether it predicts hidden tokens.
 
     Raises:
         RuntimeError: the trainer left a step out.
     """
-    trainer, rate = trainer_of(model, settings(len(batches)), model.count_valid if is_masked else None)
+    trainer, rate = trainer_of(model, settings(len(steps)), model.count_valid if is_masked else None)
     losses, norms = [], []
-    for step, batch in enumerate(batches, 1):
-        narrow = {name: values.astype(np.int32) for name, values in batch.items()}
-        result = trainer.step([narrow], rate(step))
+    for step, micro_batches in enumerate(steps, 1):
+        result = trainer.step(micro_batches, rate(step))
         if result.outcome != "updated":
             raise RuntimeError(f"step {step}: {result.outcome}")
         losses.append(result.loss)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from migrate.parity.inputs import make_batch
+from migrate.parity.layouts.request import Request
 from migrate.parity.updates import Updates
 
 STAGE = "C"
@@ -22,7 +23,9 @@ def settings(steps: int) -> Updates:
     return Updates(steps=steps, micro_batches=1, run_steps=steps, warmup_steps=max(1, steps // 5))
 
 
-def write_batches(path: Path, config: Mapping[str, Any], task: str, steps: int, seed: int) -> None:
+def write_batches(
+    path: Path, config: Mapping[str, Any], task: str, steps: int, seed: int, request: Request | None = None
+) -> None:
     """Stores a batch per step, each made from a seed of its own. Encoders see the first segment only, as in the runner.
 
     Args:
@@ -31,10 +34,12 @@ def write_batches(path: Path, config: Mapping[str, Any], task: str, steps: int, 
         task: see `Job.task`.
         steps: of the run.
         seed: of the first batch.
+        request: layout whose ranks share each batch; one process by default.
     """
+    shape = {} if request is None else {"rows": request.rows, "parts": request.parts}
     arrays: dict[str, Any] = {}
     for step in range(1, steps + 1):
-        batch = make_batch(config, seed + step, task, segments=False)
+        batch = make_batch(config, seed + step, task, **shape, segments=False)
         arrays |= {f"{step}/{name}": values for name, values in batch.items()}
     np.savez(path, **arrays)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import numpy as np
 from migrate.captures.store import MANIFEST, Capture
 from migrate.parity.codes import finding
 from migrate.parity.curve import compare_steps
+from migrate.parity.job import Job
+from migrate.parity.layouts.launching import LOGS, reason_of, start_ranks
+from migrate.parity.layouts.request import Request
 from migrate.parity.plan import Plan
 from migrate.parity.tolerances import Tolerances
 from migrate.parity.training.run import AGAIN, LOSS, NORM, STAGE, write_batches
@@ -23,6 +27,7 @@ SIDES = {
     "PyTorch": "migrate.parity.training.torch_side",
     "MindSpore": "migrate.parity.training.mindspore_side",
 }
+RANK = "migrate.parity.training.rank"
 
 
 def judge_curves(
@@ -35,6 +40,7 @@ def judge_curves(
     seed: int,
     tolerances: Tolerances,
     timeout_s: float,
+    request: Request | None = None,
 ) -> None:
     """Trains both sides and adds verdicts on loss and gradient norm, and their curves, to a report.
 
@@ -42,6 +48,9 @@ def judge_curves(
     the second time row by row, so that its sums are rounded otherwise: the candidate may lie three times as far away as
     that (`migrate.report.band`), and within the bounds of stages L (loss) and G (norm) in any case. Measured over 20
     steps of a Qwen2 of 2 layers: 2.4e-7 and 4.3e-7, PyTorch's own 1.4e-7 and 2.2e-7.
+
+    Under a layout the ranks train, each replica on rows of its own, one per micro-batch; the band is the same, and all
+    ranks must tell the same curves, bit for bit.
 
     Args:
         report: to extend.
@@ -52,27 +61,84 @@ def judge_curves(
         seed: of the batches.
         tolerances: least bounds.
         timeout_s: for each side.
+        request: layout of the MindSpore side; one process by default.
     """
     folder.mkdir()
-    write_batches(folder / "batches.npz", plan.config, plan.job.task, steps, seed)
-    found: dict[str, Capture] = {}
-    for side, program in SIDES.items():
-        out = folder / side
-        out.mkdir()
-        job = plan.job if side == "PyTorch" else replace(plan.job, directory=candidate.absolute())
-        job.write(out / "job.json")
-        command = [sys.executable, "-m", program, str(out / "job.json"), str(folder / "batches.npz"), str(out)]
-        outcome = run(command, timeout_s)
-        capture = Capture.read(out) if (out / MANIFEST).is_file() else None
-        if capture is None or STAGE not in capture.stages:
-            reason = outcome.reason() if capture is None else capture.errors.get(STAGE, outcome.reason())
-            report.stages.append(Stage(TITLE, Verdict.COULD_NOT_RUN, f"{side}: {reason}"))
-            report.findings.append(finding("P001", f"{TITLE}: {side}: {reason}"))
-            return
-        found[side] = capture
+    batches = folder / "batches.npz"
+    write_batches(batches, plan.config, plan.job.task, steps, seed, request)
+    job = replace(plan.job, directory=candidate.absolute())
+    found: list[Capture] = []
+    for side in SIDES:
+        if request is None or side == "PyTorch":
+            own = plan.job if side == "PyTorch" else job
+            captures = [_capture(SIDES[side], own, batches, folder / side, timeout_s)]
+        else:
+            captures = capture_ranks(job, batches, request, folder / side, timeout_s)
+        for number, one in enumerate(captures):
+            if isinstance(one, str):
+                who = side if len(captures) == 1 else f"{side}, rank {number} of {len(captures)}"
+                _could_not_run(report, TITLE, f"{who}: {one}")
+                return
+            found.append(one)
+    reference, first, *others = found
     for key, floor in ((LOSS, tolerances.loss), (NORM, tolerances.gradients)):
-        left, again = (_values(found["PyTorch"], name) for name in (key, key + AGAIN))
-        _judge(report, key, floor, steps, left, again, _values(found["MindSpore"], key))
+        left, again = (_values(reference, name) for name in (key, key + AGAIN))
+        right = _values(first, key)
+        _judge(report, key, floor, steps, left, again, right)
+        _check_ranks(report, key, right, [_values(one, key) for one in others])
+
+
+def capture_ranks(job: Job, batches: Path, request: Request, out: Path, timeout_s: float) -> list[Capture | str]:
+    """What each rank of a layout has of its training, or the reason why it has nothing.
+
+    Args:
+        job: of the MindSpore side.
+        batches: of `write_batches`.
+        request: the layout.
+        out: directory to make.
+        timeout_s: after which all ranks are ended.
+    """
+    out.mkdir()
+    job.write(out / "job.json")
+    arguments = [str(out / "job.json"), str(batches), str(out), request.text]
+    size = request.layout.world_size
+    outcome = start_ranks(RANK, arguments, size, out / LOGS, timeout_s)
+    problem = None if outcome.returncode == 0 else reason_of(out / LOGS, outcome)
+    return [_read(out / f"rank{rank}", problem or "it left nothing behind") for rank in range(size)]
+
+
+def _capture(program: str, job: Job, batches: Path, out: Path, timeout_s: float) -> Capture | str:
+    out.mkdir()
+    job.write(out / "job.json")
+    outcome = run([sys.executable, "-m", program, str(out / "job.json"), str(batches), str(out)], timeout_s)
+    return _read(out, outcome.reason())
+
+
+def _read(folder: Path, reason: str) -> Capture | str:
+    """What a process left in a folder; the reason where it did not get to its end."""
+    capture = Capture.read(folder) if (folder / MANIFEST).is_file() else None
+    if capture is None or STAGE not in capture.stages:
+        return reason if capture is None else capture.errors.get(STAGE, reason)
+    return capture
+
+
+def _could_not_run(report: Report, title: str, reason: str) -> None:
+    report.stages.append(Stage(title, Verdict.COULD_NOT_RUN, reason))
+    report.findings.append(finding("P001", f"{title}: {reason}"))
+
+
+def _check_ranks(report: Report, key: str, first: dict[int, float], others: Sequence[dict[int, float]]) -> None:
+    """Fails the verdict on a curve where a rank knows another one than the first rank."""
+    verdict = report.stages[-1]
+    differing = [rank for rank, values in enumerate(others, 1) if values != first]
+    if not differing or verdict.verdict is Verdict.COULD_NOT_RUN:
+        return
+    rank = differing[0]
+    step = next(step for step in first if others[rank - 1].get(step) != first[step])
+    found = finding("P701", f"{verdict.name}: rank {rank} has another {key} than rank 0 at step {step}", tensor=key)
+    report.findings.append(found)
+    message = verdict.message if verdict.verdict is Verdict.FAIL else found.message
+    report.stages[-1] = replace(verdict, verdict=Verdict.FAIL, message=message)
 
 
 def _judge(
@@ -93,8 +159,7 @@ def _judge(
     bad = [step for step in wanted if not all(math.isfinite(one.get(step, math.nan)) for one in (left, again))]
     if bad or not all(left[step] for step in wanted):
         reason = f"PyTorch's own {key} has a value that is not finite, or 0"
-        report.stages.append(Stage(title, Verdict.COULD_NOT_RUN, reason))
-        report.findings.append(finding("P001", f"{title}: {reason}"))
+        _could_not_run(report, title, reason)
         return
     allowed = band.limits(left, [again], wanted, floor)
     compare_steps(report, left, right, wanted, allowed, key, title)
