@@ -27,8 +27,9 @@ class Tolerances:
     gradients: float = 1e-4
     """Measured at most 7.5e-6; small gradients of the first layers carry the rounding of all later ones."""
     updates: float = 1e-4
-    """Of what a parameter changed by in one step. Measured at most 4.7e-5 (one DeepSeek-V3; nearly all
-    models stay below 1e-5); planted faults give 4e-4 and more."""
+    """Of what a parameter changed by in one step. Measured at most 4.7e-5: the change of a norm's weight is 4e-4 beside
+    a weight above 1, whose last digit is 1.2e-7, so that one of 48 elements that is rounded the other way makes as
+    much (a DeepSeek-V3; nearly all models stay below 1e-5). Planted faults give 4e-4 and more."""
     element: float = 100.0
     """Bound of a single element, in units of the norm's bound. Measured at most 35 times a tensor's own figure."""
     noise: float = 4.0
