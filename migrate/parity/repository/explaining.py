@@ -48,7 +48,7 @@ def explain_stage(
 
 def _suspects(sources: Sources, classes: Mapping[str, str]) -> Callable[[Place], Sequence[str]]:
     def listed(place: Place) -> Sequence[str]:
-        path = place.module if place.module in classes else ""
+        path = _module(place.module, classes)
         entry = _class_at(sources, classes, path)
         if entry is None:
             return ()
@@ -60,6 +60,12 @@ def _suspects(sources: Sources, classes: Mapping[str, str]) -> Callable[[Place],
         return [*_doubtful_lines(sources, known.name, rest), *found][:MOST]
 
     return listed
+
+
+def _module(recorded: str, classes: Mapping[str, str]) -> str:
+    """The path of a module by the name of what it gives: without the number of its call and the place of an output."""
+    path = recorded.partition(":")[0].partition("@")[0]
+    return path if path in classes else ""
 
 
 def _class_at(sources: Sources, classes: Mapping[str, str], path: str) -> tuple[str, str] | None:
@@ -89,7 +95,6 @@ def _doubtful_lines(sources: Sources, name: str, rest: str) -> list[str]:
 
 def _placed(found: Finding, sources: Sources, classes: Mapping[str, str]) -> Finding:
     """The finding with the file and line of the class that it names a module of."""
-    path = (found.tensor or "").partition(":")[0].partition("@")[0]
-    entry = _class_at(sources, classes, path if path in classes else "")
+    entry = _class_at(sources, classes, _module(found.tensor or "", classes))
     known = None if entry is None else sources.class_of(classes[entry[0]])
     return found if known is None else replace(found, file=known.file, line=known.line)

@@ -17,6 +17,7 @@ OUTPUT = "(output)"
 """Name of what the module of a recipe itself gives."""
 HUGE = 1e30
 BEYOND = "(signs beyond 1e30)"
+_REAL, _IDS = ("float", "bfloat"), ("int", "uint")
 
 
 def named(path: str, call: int, value: Any, framework: Framework) -> Iterator[tuple[str, np.ndarray]]:
@@ -52,7 +53,10 @@ def plain(values: np.ndarray) -> np.ndarray:
 
 
 class Watch:
-    """Hooks on submodules; outputs in the order in which they end, inputs of floating point by the same names."""
+    """Hooks on submodules: outputs in the order in which they end, and one input of each by the same names.
+
+    The input is the first tensor of floating point, and if there is none, of whole numbers.
+    """
 
     def __init__(self, framework: Framework, modules: Mapping[str, Any]) -> None:
         self.framework = framework
@@ -74,10 +78,12 @@ class Watch:
         self._open.setdefault(path, []).append(call)
         name = path if call == 1 else f"{path}@{call}"
         values = args if isinstance(args, tuple) else (args,)
-        place = next((leaf for leaf, tensor in leaves(values, self.framework.tensor) if _is_real(tensor)), None)
+        given = dict(leaves(values, self.framework.tensor))
+        # Without numbers, ids: what an embedding is handed may be wrong as well.
+        place = next((leaf for kind in (_REAL, _IDS) for leaf, tensor in given.items() if _is(kind, tensor)), None)
         if place is None:
             return None
-        tensor = dict(leaves(values, self.framework.tensor))[place]
+        tensor = given[place]
         self.inputs[name] = plain(self.framework.to_numpy(tensor))
         return self.entered(name, values, place)
 
@@ -131,8 +137,8 @@ class Forcing(Watch):
         return self.framework.from_numpy(values).to(tensor.dtype) if values.shape == tuple(tensor.shape) else tensor
 
 
-def _is_real(tensor: Any) -> bool:
-    return str(tensor.dtype).rpartition(".")[2].lower().startswith(("float", "bfloat"))
+def _is(kind: tuple[str, ...], tensor: Any) -> bool:
+    return str(tensor.dtype).rpartition(".")[2].lower().startswith(kind)
 
 
 def recorded(
