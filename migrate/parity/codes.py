@@ -72,6 +72,25 @@ RULES: dict[str, tuple[str, str]] = {
         "Equal losses do not prove equal gradients: detached, doubled or unreduced ones train another model.",
         "Look for stop_gradient, a hand-written bprop, tied weights and scaling on the way to this parameter.",
     ),
+    "P402": (
+        "Fed with the reference's own inputs and the gradient of its output, this module makes a wrong gradient: it is "
+        "guilty, not an heir.",
+        "Its forward pass agrees, so look at what only the backward pass has: stop_gradient, a hand-written bprop, a "
+        "detached or copied parameter, a factor on a gradient.",
+    ),
+    "P403": (
+        "Fed with the reference's own values and gradients, the code between these submodules makes another gradient.",
+        "Its forward pass agrees, so look at what only the backward pass has: stop_gradient, a hand-written bprop, a "
+        "branch that is cut off.",
+    ),
+    "P404": (
+        "Each module alone makes the reference's gradients: no fault, but rounding that adds up on the way back.",
+        "Compare with weights of another state; PyTorch's own rounding in fp64 (facts) must show it.",
+    ),
+    "P405": (
+        "Without gradients at the modules it is not known where they part.",
+        "Read the reason; the findings of stage G name the parameters, from the loss backwards.",
+    ),
     "P409": (
         "Where the true gradient is zero (a bias in front of a softmax or a normalisation), both sides hold their own "
         "rounding, and Adam makes full steps of it.",
@@ -86,6 +105,14 @@ RULES: dict[str, tuple[str, str]] = {
         "Ranks that hold the same weights must have the same bits of them, of their gradients and of their outputs.",
         "Look for a sum over ranks that is not taken: a replicated norm under sequence parallelism, gradients over dp, "
         "a tied table over the two ends of the pipeline.",
+    ),
+    "P702": (
+        "One process computes what PyTorch does, so weights and model are right, and what the ranks add is not.",
+        "Compare with the smallest layout that differs.",
+    ),
+    "P703": (
+        "The layout is innocent as long as one process differs at the same stage.",
+        "Leave out --layout, and repair the model in one process first.",
     ),
     "P501": (
         "Runs from the same weights and batches drift apart only by rounding, which grows slowly.",

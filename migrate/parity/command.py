@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,14 @@ from migrate.parity.job import Job
 from migrate.parity.layouts.disagreeing import disagreeing
 from migrate.parity.layouts.gathering import Disagreement
 from migrate.parity.layouts.launching import capture_ranks
+from migrate.parity.layouts.repeating import Repeating, explain_layout
 from migrate.parity.layouts.request import Request
 from migrate.parity.perturbed import STORED, perturbed
 from migrate.parity.plan import Plan
 from migrate.parity.self_noise import NOISY, SelfNoise
 from migrate.parity.stages import ORDER, TITLES, Judgement, Tolerances, could_not_run, judge
-from migrate.parity.training import stage as training
+from migrate.parity.training.stage import TITLE as CURVES
+from migrate.parity.training.stage import Training
 from migrate.processes import run
 from migrate.progress import Tracker, quiet
 from migrate.report import Report, Stage, Verdict
@@ -68,10 +71,12 @@ def model(
         tolerances: largest accepted differences.
         seed: of the batch.
         keep_going: judge every requested stage.
-        force: also judge every module alone, on the reference's inputs, when stage F passes; it is done when it fails.
+        force: also judge every module alone, on the reference's inputs, when stage F passes; it is done when it fails,
+            and always in one process.
         curve_steps: then both sides also train so many steps (stage C); 0 for none.
         layout: the MindSpore side runs on several ranks, `tp=2,pp=2,sequence_parallel=true`; what they hold is put
-            together and compared as a whole.
+            together and compared as a whole. A stage that fails is repeated in one process, then with one part of the
+            layout at a time, to tell whose fault it is.
         state: `stored`, or moved by noise (see `perturbed`): `init` or `trained`. A candidate is never moved.
         timeout_s: for each side.
         track: progress.
@@ -81,8 +86,6 @@ def model(
     """
     wanted = _stages(stages)
     request = None if layout is None else Request.read(layout)
-    if request is not None and force:
-        raise UserError(f"--force runs in one process; leave out --layout {layout}, and compare it without --force")
     disagreements: list[Disagreement] = []
     if candidate is not None and state != STORED:
         raise UserError(f"--state {state} moves the weights of one directory; compare two as they are stored")
@@ -109,12 +112,14 @@ def model(
             else:
                 captured, disagreements = capture_ranks(plan, other, request, Path(folder) / "candidate", timeout_s)
             advance(1)
-            noise = _Noise(job, Path(folder) / "noise", timeout_s)
+            noise, bounds = _Noise(job, Path(folder) / "noise", timeout_s), tolerances or Tolerances()
+            curves = Training(
+                plan, other.directory, Path(folder) / "curves", curve_steps, seed, bounds, timeout_s, request
+            )
             for stage in wanted:
                 if not keep_going and (bad := _first_bad(report)):
                     report.stages.append(Stage(TITLES[stage], Verdict.SKIPPED, f"{bad} did not pass"))
                 else:
-                    bounds = tolerances or Tolerances()
                     judgement = _judge(stage, reference, captured, plan.batch, plan.names(stage), bounds, noise, own)
                     judgement, alone = disagreeing(judgement, stage, disagreements), None
                     # Modules are forced in one process; what only ranks get wrong is right there.
@@ -125,19 +130,29 @@ def model(
                     report.stages += [alone] if alone else []
                 advance(1)
             if curve_steps and not keep_going and (bad := _first_bad(report)):
-                report.stages.append(Stage(training.TITLE, Verdict.SKIPPED, f"{bad} did not pass"))
+                report.stages.append(Stage(CURVES, Verdict.SKIPPED, f"{bad} did not pass"))
             elif curve_steps:
-                training.judge_curves(
-                    report,
-                    plan,
-                    other.directory,
-                    Path(folder) / "curves",
-                    steps=curve_steps,
-                    seed=seed,
-                    tolerances=tolerances or Tolerances(),
-                    timeout_s=timeout_s,
-                    request=request,
-                )
+                curves.judge(report, request)
+        if request is not None:
+            repeating = Repeating(
+                plan,
+                other,
+                lambda job, out: _capture("MindSpore", job, out, timeout_s),
+                lambda stage, found: _judge(stage, reference, found, plan.batch, plan.names(stage), bounds, noise, own),
+                curves,
+                Path(folder),
+                timeout_s,
+            )
+            compare = partial(
+                model,
+                directory,
+                candidate=candidate,
+                tolerances=tolerances,
+                seed=seed,
+                timeout_s=timeout_s,
+                track=track,
+            )
+            explain_layout(report, request, repeating, compare, force=force, track=track)
     for capture in (reference, captured):
         report.facts |= capture.versions if isinstance(capture, Capture) else {}
     if isinstance(noise.result, str):

@@ -35,8 +35,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 def judged(plan: Plan, folder: Path) -> Report:
     report = Report("parity model", "m")
-    stage.judge_curves(report, plan, plan.job.directory, folder, steps=STEPS, seed=0, tolerances=Tolerances(),
-                       timeout_s=300)  # fmt: skip
+    training = stage.Training(plan, plan.job.directory, folder, STEPS, 0, Tolerances(), 300)
+    training.judge(report)
     return report
 
 

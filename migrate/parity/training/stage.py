@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -30,62 +31,76 @@ SIDES = {
 RANK = "migrate.parity.training.rank"
 
 
-def judge_curves(
-    report: Report,
-    plan: Plan,
-    candidate: Path,
-    folder: Path,
-    *,
-    steps: int,
-    seed: int,
-    tolerances: Tolerances,
-    timeout_s: float,
-    request: Request | None = None,
-) -> None:
-    """Trains both sides and adds verdicts on loss and gradient norm, and their curves, to a report.
+@dataclass
+class Training:
+    """Stage C of a comparison.
 
-    Both start from the stored weights and see the same batches; the optimizer is that of stage U. PyTorch runs twice,
-    the second time row by row, so that its sums are rounded otherwise: the candidate may lie three times as far away as
-    that (`migrate.report.band`), and within the bounds of stages L (loss) and G (norm) in any case. Measured over 20
-    steps of a Qwen2 of 2 layers: 2.4e-7 and 4.3e-7, PyTorch's own 1.4e-7 and 2.2e-7.
+    Both sides start from the stored weights and see the same batches; the optimizer is that of stage U. PyTorch runs
+    twice, the second time row by row, so that its sums are rounded otherwise: the candidate may lie three times as far
+    away as that (`migrate.report.band`), and within the bounds of stages L (loss) and G (norm) in any case. Measured
+    over 20 steps of a Qwen2 of 2 layers: 2.4e-7 and 4.3e-7, PyTorch's own 1.4e-7 and 2.2e-7.
 
     Under a layout the ranks train, each replica on rows of its own, one per micro-batch; the band is the same, and all
     ranks must tell the same curves, bit for bit.
-
-    Args:
-        report: to extend.
-        plan: of the comparison.
-        candidate: directory of the MindSpore side.
-        folder: for what the processes leave, must not exist.
-        steps: of the optimizer.
-        seed: of the batches.
-        tolerances: least bounds.
-        timeout_s: for each side.
-        request: layout of the MindSpore side; one process by default.
     """
-    folder.mkdir()
-    batches = folder / "batches.npz"
-    write_batches(batches, plan.config, plan.job.task, steps, seed, request)
-    job = replace(plan.job, directory=candidate.absolute())
-    found: list[Capture] = []
-    for side in SIDES:
-        if request is None or side == "PyTorch":
-            own = plan.job if side == "PyTorch" else job
-            captures = [_capture(SIDES[side], own, batches, folder / side, timeout_s)]
+
+    plan: Plan
+    candidate: Path
+    """Directory of the MindSpore side."""
+    folder: Path
+    """For what the processes leave, must not exist."""
+    steps: int
+    """Of the optimizer."""
+    seed: int
+    """Of the batches."""
+    tolerances: Tolerances
+    """Least bounds."""
+    timeout_s: float
+    """For each side."""
+    shape: Request | None = None
+    """Layout whose ranks can share the batches."""
+
+    @cached_property
+    def batches(self) -> Path:
+        """What both sides train on."""
+        self.folder.mkdir()
+        path = self.folder / "batches.npz"
+        write_batches(path, self.plan.config, self.plan.job.task, self.steps, self.seed, self.shape)
+        return path
+
+    @cached_property
+    def reference(self) -> Capture | str:
+        """Both curves of PyTorch, or why there are none."""
+        return _capture(SIDES["PyTorch"], self.plan.job, self.batches, self.folder / "PyTorch", self.timeout_s)
+
+    def judge(self, report: Report, request: Request | None = None) -> None:
+        """Adds verdicts on loss and gradient norm, and the curves, to a report.
+
+        Args:
+            report: to extend.
+            request: layout of the MindSpore side; one process by default.
+        """
+        if isinstance(self.reference, str):
+            _could_not_run(report, TITLE, f"PyTorch: {self.reference}")
+            return
+        job = replace(self.plan.job, directory=self.candidate.absolute())
+        out = self.folder / f"MindSpore {request or 'alone'}"
+        if request is None:
+            found = [_capture(SIDES["MindSpore"], job, self.batches, out, self.timeout_s)]
         else:
-            captures = capture_ranks(job, batches, request, folder / side, timeout_s)
-        for number, one in enumerate(captures):
+            found = capture_ranks(job, self.batches, request, out, self.timeout_s)
+        captures: list[Capture] = []
+        for number, one in enumerate(found):
             if isinstance(one, str):
-                who = side if len(captures) == 1 else f"{side}, rank {number} of {len(captures)}"
+                who = "MindSpore" if len(found) == 1 else f"MindSpore, rank {number} of {len(found)}"
                 _could_not_run(report, TITLE, f"{who}: {one}")
                 return
-            found.append(one)
-    reference, first, *others = found
-    for key, floor in ((LOSS, tolerances.loss), (NORM, tolerances.gradients)):
-        left, again = (_values(reference, name) for name in (key, key + AGAIN))
-        right = _values(first, key)
-        _judge(report, key, floor, steps, left, again, right)
-        _check_ranks(report, key, right, [_values(one, key) for one in others])
+            captures.append(one)
+        for key, floor in ((LOSS, self.tolerances.loss), (NORM, self.tolerances.gradients)):
+            left, again = (_values(self.reference, name) for name in (key, key + AGAIN))
+            first, *others = [_values(one, key) for one in captures]
+            _judge(report, key, floor, self.steps, left, again, first)
+            _check_ranks(report, key, first, others)
 
 
 def capture_ranks(job: Job, batches: Path, request: Request, out: Path, timeout_s: float) -> list[Capture | str]:
