@@ -41,8 +41,8 @@ class Tolerances:
     result is off by `nothing_but` of itself, and then the bound is `noise` times that, without `most`."""
     nothing_but: float = 0.1
     all_of_it: float = 0.9
-    """PyTorch's own fp32 result is off by this part of itself, so it says nothing: a difference may be rounding whatever
-    the other gradients are like. (The one bias of a score for each choice: 4e-8 and 1e-8, others at most 1e-2.)"""
+    """Where PyTorch's own fp32 result is off by this part of itself, it says nothing, and a difference may be rounding
+    whatever other gradients are like. (The one bias of scores of choices: 4e-8 and 1e-8, others at most 1e-2.)"""
 
 
 @dataclass(frozen=True)
