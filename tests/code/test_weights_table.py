@@ -339,6 +339,95 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
         expected(table, "net.Missing", {})
 
 
+HANDED = """
+from functools import partial
+
+import torch
+from torch import nn
+
+from apex.normalization import FusedNorm
+
+Bare = partial(nn.Linear, bias=False)
+
+
+def default(value, make):
+    return make() if value is None else value
+
+
+class Wrapped(nn.Module):
+    def __init__(self, dim, fn, norm=nn.LayerNorm, act=nn.GELU):
+        super().__init__()
+        self.norm = norm(dim)
+        self.fn = fn
+        self.act = act()
+
+    def forward(self, x):
+        return self.act(self.fn(self.norm(x)))
+
+
+class Again(Wrapped):
+    def __init__(self, dim, inner):
+        super().__init__(dim, inner, partial(nn.LayerNorm, eps=1e-3))
+
+
+class Net(nn.Module):
+    def __init__(self, dim, wide=False, later=False):
+        super().__init__()
+        layer = nn.Linear
+        own = partial(nn.Linear, bias=wide)
+        self.q, self.k, self.v = Bare(dim, dim), Bare(dim, 3, bias=True), layer(dim, dim)
+        self.o = own(dim, dim)
+        self.deep = Wrapped(dim, Wrapped(dim, Bare(dim, dim), norm=nn.RMSNorm), act=partial(nn.PReLU, 2))
+        self.again = nn.Sequential(Again(dim, Wrapped(dim, nn.Linear(dim, 2))), Wrapped(2, nn.Identity()))
+        self.plain = Wrapped(dim, torch.sigmoid)
+        if not later:
+            self.register_buffer("scale", None)
+            return
+        self.register_buffer("scale", torch.ones(dim))
+        self.late = Bare(dim, dim)
+
+    def forward(self, x):
+        return self.o(self.q(x))
+
+
+class Open(nn.Module):
+    def __init__(self, net, name, make=None):
+        super().__init__()
+        self.net, self.name, self.made = net, name, default(make, lambda: nn.Linear(2, 2))
+        self.fused = FusedNorm(3)
+        if name:
+            for _ in range(3):
+                if net is None:
+                    return
+        self.behind = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fused(self.net(self.made(x)))
+"""
+
+
+@pytest.mark.parametrize("more", [{}, {"wide": True}, {"later": True}])
+def test_partials_modules_that_are_handed_in_and_early_returns(tmp_path: Path, more: dict[str, bool]) -> None:
+    namespace: dict[str, Any] = {}
+    exec(compile(HANDED.replace("from apex.normalization import FusedNorm", ""), "net.py", "exec"), namespace)
+    want = {key: tuple(value.shape) for key, value in namespace["Net"](5, **more).state_dict().items()}
+    found = table_of(tmp_path, HANDED).of_class("net.Net")
+    assert found.not_known == ()
+    assert {key: tensor.shape for key, tensor in found.state({"dim": 5, **more}).items()} == want
+
+
+def test_modules_that_come_from_outside_are_said(tmp_path: Path) -> None:
+    table = table_of(tmp_path, HANDED)
+    said = [item.what for item in table.of_class("net.Open").not_known]
+    assert [what.split(",")[0] for what in said] == [
+        "net is net",
+        "made is default(make",
+        "fused is FusedNorm(3)",
+        "what is done behind the return under `if name` is not known",
+    ]
+    assert any("fn" in item.what for item in table.of_class("net.Wrapped").not_known)
+
+
 LOAD = """
 import sys
 import numpy as np

@@ -6,6 +6,7 @@ Nothing is run. What cannot be read off is listed with its line, so that a table
 from __future__ import annotations
 
 import ast
+import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -14,16 +15,15 @@ import libcst as cst
 from migrate.code.analysis import Analysis
 from migrate.code.context import code_of
 from migrate.code.names.symbols import FunctionInfo
-from migrate.code.trees.dotted import dotted
 from migrate.code.trees.walk import walk
 from migrate.code.weights_table.contents import Contents
 from migrate.code.weights_table.leaves import EMPTY
+from migrate.code.weights_table.questions import Questions
+from migrate.code.weights_table.registering import GROW, REGISTER, Registering, is_setattr, self_call
 from migrate.code.weights_table.symbolic import Scope, UnknownError
 from migrate.code.weights_table.values import Values, range_count
 
-_REGISTER = ("register_buffer", "register_parameter", "add_module", "register_module")
-_GROW = ("append", "extend", "insert", "update", "setdefault")
-"""Methods that put modules into a list or dictionary of modules."""
+_FUNCTIONS = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
 
 
 class Constructor:
@@ -35,16 +35,16 @@ class Constructor:
     def contents(self, name: str) -> Contents:
         """What objects of a class hold, in the words of the arguments of its constructor."""
         found = Contents()
-        Reader(self._analysis, found, (), "", ()).read_class(name, None, Scope())
+        Reader(self._analysis, found, (), "", ()).read_class(name, None, None)
         return found
 
 
-class Reader(Values):
+class Reader(Registering):
     """The statements of the constructor of one class."""
 
     # -- classes
-    def read_class(self, name: str, args: Sequence[cst.Arg] | None, outer: Scope) -> None:
-        """Everything that objects of a class hold; `args` are in the words of `outer`."""
+    def read_class(self, name: str, args: Sequence[cst.Arg] | None, outer: Values | None) -> None:
+        """Everything that objects of a class hold; `args` are in the words of the constructor that `outer` reads."""
         symbols = self.analysis.symbols
         info = symbols.method(name, "__init__")
         library = [base for base in symbols.lineage(name) if base.startswith("torch.") and base not in EMPTY]
@@ -59,11 +59,13 @@ class Reader(Values):
         self._read_method(info, args, outer, name)
         self._other_methods(name)
 
-    def _read_method(self, info: FunctionInfo, args: Sequence[cst.Arg] | None, outer: Scope, name: str) -> None:
+    def _read_method(self, info: FunctionInfo, args: Sequence[cst.Arg] | None, outer: Values | None, name: str) -> None:
         """The constructor, or a method that it calls."""
         self.read.add(info.name)
         self_name = info.node.params.params[0].name.value if info.node.params.params else "self"
-        self.scope = Scope(self._arguments(info, args, outer), self.scope.attributes, self_name)
+        given = self._arguments(info, args, Scope() if outer is None else outer.scope)
+        self.scope = Scope(given, self.scope.attributes, self_name)
+        self.handed = self._handed_by(info, args, outer)
         assigned = Counter(
             target.target.value
             for node in walk(info.node.body)
@@ -79,12 +81,12 @@ class Reader(Values):
 
     def _inlined(self, info: FunctionInfo, args: Sequence[cst.Arg], name: str) -> None:
         """A method of the same object that is called by the one that is being read."""
-        outer, saved = self.scope, (self.file, self.many, self.class_name, self.outside)
+        outer, saved = copy.copy(self), (self.file, self.many, self.own, self.handed, self.class_name, self.outside)
         self.file = self.analysis.files[info.resolver.source.module]
         self._read_method(info, args, outer, name)
         attributes = self.scope.attributes
-        self.file, self.many, self.class_name, self.outside = saved
-        self.scope = Scope(outer.names, attributes, outer.self_name)
+        self.file, self.many, self.own, self.handed, self.class_name, self.outside = saved
+        self.scope = Scope(outer.scope.names, attributes, outer.scope.self_name)
 
     def _other_methods(self, name: str) -> None:
         """What methods register that the constructor does not call."""
@@ -99,11 +101,11 @@ class Reader(Values):
     def _not_followed(self, body: cst.CSTNode, words: str) -> None:
         """Says what a piece of code registers whose course is not known."""
         for inner in walk(body):
-            target = _self_call(inner, self.scope.self_name)
+            target = self_call(inner, self.scope.self_name)
             registers = target is not None and (
-                (target[0] == "" and target[1] in _REGISTER) or (target[0] in self.lists and target[1] in _GROW)
+                (target[0] == "" and target[1] in REGISTER) or (target[0] in self.lists and target[1] in GROW)
             )
-            if registers or self._assigns_module(inner) or _is_setattr(inner, self.scope.self_name):
+            if registers or self._assigns_module(inner) or is_setattr(inner, self.scope.self_name):
                 self._unknown(inner, f"{code_of(inner)} {words}")
 
     def _arguments(
@@ -129,14 +131,36 @@ class Reader(Values):
                 values[parameter.name.value] = None if default is None else Scope().expression(default)
         return values
 
+    def _handed_by(
+        self, info: FunctionInfo, args: Sequence[cst.Arg] | None, outer: Values | None
+    ) -> dict[str, tuple[cst.BaseExpression, Questions]]:
+        """What a call gives for parameters, as far as it is written out; defaults are the class's own."""
+        if args is None or outer is None or any(arg.star for arg in args):
+            return {}
+        places = [parameter.name.value for parameter in info.parameters]
+        defaults = {p.name.value: p.default for p in info.parameters if p.default is not None}
+        own = copy.copy(self)
+        own.handed = {}  # a default may have the parameter's own name
+        found: dict[str, tuple[cst.BaseExpression, Questions]] = {name: (d, own) for name, d in defaults.items()}
+        for place, arg in enumerate(args):
+            name = arg.keyword.value if arg.keyword else places[place] if place < len(places) else None
+            if name is not None:
+                found[name] = (arg.value, outer)
+        return found
+
     # -- statements
     def _block(self, body: cst.BaseSuite) -> None:
+        before = self.when
         for statement in body.body:
             if isinstance(statement, cst.SimpleStatementLine):
+                if any(isinstance(small, cst.Return) for small in statement.body):
+                    break
                 for small in statement.body:
                     self._small(small)
             elif isinstance(statement, cst.If):
                 self._if(statement)
+                if self._ends_with(statement):
+                    break
             elif isinstance(statement, cst.For):
                 self._for(statement)
             elif isinstance(statement, cst.With | cst.Try):
@@ -145,6 +169,21 @@ class Reader(Values):
                     self._not_followed(handler, "if the block before it fails")
             elif not isinstance(statement, cst.FunctionDef | cst.ClassDef):
                 self._not_followed(statement, "whose course is not known")
+        self.when = before
+
+    def _ends_with(self, node: cst.If) -> bool:
+        """Whether nothing is done behind `if ...: return`; if something is, then under the opposite condition."""
+        returns = [inner for inner in walk(node, skip=_FUNCTIONS) if isinstance(inner, cst.Return)]
+        if not returns:
+            return False
+        last = node.body.body[-1]
+        if len(returns) > 1 or not isinstance(last, cst.SimpleStatementLine) or returns[0] not in last.body:
+            self._unknown(node, f"what is done behind the return under `if {code_of(node.test)}` is not known")
+            return True
+        is_taken, condition = self._condition(node.test)
+        if is_taken is None:
+            self.when = (*self.when, f"not ({condition})")
+        return is_taken is True
 
     def _if(self, node: cst.If) -> None:
         taken = self._condition(node.test)
@@ -167,13 +206,13 @@ class Reader(Values):
         """`for i in range(n): self.layers.append(...)`; anything else that a loop registers is not known."""
         appended = []
         for inner in walk(node.body):
-            target = _self_call(inner, self.scope.self_name)
+            target = self_call(inner, self.scope.self_name)
             if target and target[1] == "append" and target[0] in self.lists:
                 appended.append((target[0], inner))
             elif (
-                (target and target[0] == "" and target[1] in _REGISTER)
+                (target and target[0] == "" and target[1] in REGISTER)
                 or self._assigns_module(inner)
-                or _is_setattr(inner, self.scope.self_name)
+                or is_setattr(inner, self.scope.self_name)
             ):
                 self._unknown(inner, f"{code_of(inner)} in a loop")
         count = range_count(node.iter, self.scope)
@@ -242,6 +281,8 @@ class Reader(Values):
         if self._may_hold(value):
             self._module(value, self.prefix + path, path)
         else:
+            if self._may_be_called(value, path):
+                self._unknown(target, f"{self.prefix}{path} is {code_of(value)}, which is called and may be a module")
             self.scope.attributes[path] = self._now(value, self.scope.attributes, path)
 
     def _now(self, value: cst.BaseExpression, values: Mapping[str, ast.expr | None], name: str) -> ast.expr | None:
@@ -254,94 +295,3 @@ class Reader(Values):
         if old is None:
             return new if name not in values else None
         return ast.IfExp(ast.parse(" and ".join(f"({c})" for c in conditions), mode="eval").body, new, old)
-
-    def _call(self, node: cst.Call) -> None:
-        """`super().__init__(...)`, `self.register_buffer(...)`, `self.layers.append(...)`."""
-        function = node.func
-        if isinstance(function, cst.Attribute) and function.attr.value == "__init__":
-            self._base(node, function.value)
-            return
-        if _is_setattr(node, self.scope.self_name):
-            self._unknown(node, f"{code_of(node)}: the name is not written out")
-        target = _self_call(node, self.scope.self_name)
-        if target is None:
-            return
-        owner, method = target
-        called = self.analysis.symbols.method(self.stack[-1], method) if owner == "" else None
-        if called is not None and called.name not in self.read:
-            self._inlined(called, node.args, self.class_name)
-            return
-        if owner == "" and method in _REGISTER:
-            self._register(node, method)
-        elif owner in self.lists and method in _GROW:
-            growing = self.lists[owner]
-            places = growing.append(self.when) if method == "append" and growing is not None else None
-            if places is not None:
-                before = self.when
-                for self.when, place in places:
-                    self._module(node.args[0].value, f"{self.prefix}{owner}.{place}", None)
-                self.when = before
-            else:
-                self._unknown(node, f"{code_of(node)}: its place in the list is not known")
-                self.lists[owner] = None
-
-    def _base(self, node: cst.Call, owner: cst.BaseExpression) -> None:
-        lineage = self.analysis.symbols.lineage(self.class_name)
-        if isinstance(owner, cst.Call):
-            current = self.file.resolver.source.module
-            classes = [n for n in lineage if n in self.analysis.symbols.classes]
-            here = next((n for n in classes if n.startswith(f"{current}.") and self._has_init(n)), None)
-            following = classes[classes.index(here) + 1 :] if here in classes else []
-            base, args = next((n for n in following if self._has_init(n)), None), node.args
-        else:
-            base, args = self.file.resolver.qualified(owner), node.args[1:]
-            base = base if base in self.analysis.symbols.classes else None
-        if base is None:
-            return
-        info = self.analysis.symbols.method(base, "__init__")
-        if info is not None:
-            self._inlined(info, args, base)
-
-    def _has_init(self, name: str) -> bool:
-        return "__init__" in self.analysis.symbols.classes[name].methods
-
-    def _register(self, node: cst.Call, method: str) -> None:
-        named = {a.keyword.value: a.value for a in node.args if a.keyword}
-        positional = [a.value for a in node.args if a.keyword is None]
-        name = positional[0] if positional else named.get("name")
-        value = (
-            positional[1]
-            if len(positional) > 1
-            else next((named[k] for k in ("tensor", "param", "module") if k in named), None)
-        )
-        if not isinstance(name, cst.SimpleString) or value is None:
-            self._unknown(node, f"{code_of(node)}: the name is not written out")
-            return
-        path = self.prefix + str(name.evaluated_value)
-        if isinstance(value, cst.Name) and value.value == "None":
-            return
-        if method == "register_buffer":
-            persistent = positional[2] if len(positional) > 2 else named.get("persistent")
-            kept, condition = (True, "True") if persistent is None else self._condition(persistent)
-            # What the arguments decide: where it is not persistent, a state dict does not have it.
-            before, self.when = self.when, self.when if kept is not None else (*self.when, condition)
-            self._tensor(value, path, "buffer", kept is not False, value)
-            self.when = before
-        elif method == "register_parameter":
-            self._module(value, path, None)
-        else:
-            self._module(value, path, str(name.evaluated_value))
-
-
-def _is_setattr(node: cst.CSTNode, self_name: str) -> bool:
-    """`setattr(self, name, module)`."""
-    return isinstance(node, cst.Call) and code_of(node.func) == "setattr" and code_of(node.args[0].value) == self_name
-
-
-def _self_call(node: cst.CSTNode, self_name: str) -> tuple[str, str] | None:
-    """(`layers`, `append`) of `self.layers.append(...)`, (``, `f`) of `self.f(...)`."""
-    name = dotted(node.func) if isinstance(node, cst.Call) else None
-    if name is None or not name.startswith(f"{self_name}."):
-        return None
-    owner, _, method = name.removeprefix(f"{self_name}.").rpartition(".")
-    return owner, method

@@ -3,55 +3,30 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Sequence
 
 import libcst as cst
 
 from mappings.api.row import Row, parse_signature
 from mappings.formats.weights_table import Tensor
-from migrate.code.analysis import Analysis, FileAnalysis
 from migrate.code.context import code_of
 from migrate.code.rows.binding import Refusal, bind
-from migrate.code.trees.dotted import dotted
-from migrate.code.trees.walk import walk
-from migrate.code.weights_table.contents import Contents
 from migrate.code.weights_table.dtypes import DEFAULT, given_dtype, tensor_dtype
 from migrate.code.weights_table.growing import Growing
 from migrate.code.weights_table.leaves import EMPTY, LEAVES, SIGNATURES, Leaf
+from migrate.code.weights_table.questions import LISTS, PARAMETERS, Questions
 from migrate.code.weights_table.symbolic import Scope, UnknownError, text, truth
 from migrate.code.weights_table.tensors import tensor_shape
 
 _INDICES = "ijklmn"
-_PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
-_LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
-_MAKERS = (*_PARAMETERS, *_LISTS, "torch.nn.ModuleDict")
-_NOT_MODULES = frozenset({"tensor", "tensors", "number", "value", "shape", "dtype", "device", "parameter", "text"})
 _SPATIAL = {"1": 1, "2": 2, "3": 3}
 
 
-class Values:
+class Values(Questions):
     """What the values in the constructor of one class are, at one place of the tree of modules."""
 
-    def __init__(
-        self, analysis: Analysis, found: Contents, stack: tuple[str, ...], prefix: str, when: tuple[str, ...]
-    ) -> None:
-        self.analysis, self.found, self.stack, self.prefix, self.when = analysis, found, stack, prefix, when
-        self.file: FileAnalysis
-        self.scope = Scope()
-        self.class_name = ""
-        """Class whose constructor is being read."""
-        self.many: set[str] = set()
-        """Local names that are assigned more than once there."""
-        self.own: set[str] = set()
-        """Names of its parameters."""
-        self.outside = 0
-        """Number of the conditions under which it is called at all."""
-        self.read: set[str] = set()
-        """Methods of the object that have been read."""
-        self.lists: dict[str, Growing | None] = {}
-        """Lists of modules under construction; None: how long it is cannot be told."""
-
-    def read_class(self, name: str, args: Sequence[cst.Arg] | None, outer: Scope) -> None:
+    def read_class(self, name: str, args: Sequence[cst.Arg] | None, outer: Values | None) -> None:
         """Everything that objects of a class of the repository hold (`constructor.Reader`)."""
         raise NotImplementedError
 
@@ -68,12 +43,21 @@ class Values:
             return
         if isinstance(node, cst.Name) and node.value == "None":
             return
+        if (handed := self._handed(node)) is not None:
+            value, reader = handed
+            reader = copy.copy(reader)
+            reader.when = self.when
+            reader._module(value, path, None)
+            return
         if not isinstance(node, cst.Call):
             self._unknown(node, f"{path} is {code_of(node)}, which is made elsewhere")
             return
-        name = self.file.resolver.torch_name(node.func)
-        qualified = name or self.file.resolver.qualified(node.func) or ""
-        if name in _PARAMETERS and node.args:
+        maker = self._maker(node.func)
+        qualified = "" if maker is None else maker.name
+        name = qualified if qualified.startswith("torch.") else None
+        if maker is not None:
+            node = maker.call(node)
+        if name in PARAMETERS and node.args:
             self._tensor(node.args[0].value, path, "parameter", True, node)
         elif qualified in LEAVES:
             self._leaf(node, qualified, path)
@@ -86,13 +70,13 @@ class Values:
                 body=cst.Call(chosen.body, node.args), orelse=cst.Call(chosen.orelse, node.args)
             )
             self._module(either, path, attribute)
-        elif name in _LISTS:
+        elif name in LISTS:
             self._list(node, path, attribute)
         elif name == "torch.nn.ModuleDict":
             self._dictionary(node, path, attribute)
         elif qualified in self.analysis.symbols.classes and self.analysis.symbols.is_module(qualified):
             below = type(self)(self.analysis, self.found, self.stack, f"{path}.", self.when)
-            below.read_class(qualified, node.args, self.scope)
+            below.read_class(qualified, node.args, self)
         else:
             self._unknown(node, f"what {code_of(node.func)} gives {path} is not known")
 
@@ -107,16 +91,6 @@ class Values:
         layout = "as torch" if shape is None or shape else "[]"
         dtype = tensor_dtype(value, self.file.resolver)
         self.found.add(Tensor(path, path, kind, persistent, shape, dtype, layout, None, self.when, self._place(place)))
-
-    def _assigned_once(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
-        """What the one assignment of a local name in this constructor gives it."""
-        if not isinstance(node, cst.Name) or node.value in self.many or node.value in self.own:
-            return None
-        init = self.analysis.symbols.method(self.class_name, "__init__")
-        for inner in walk(init.node.body) if init is not None else ():
-            if isinstance(inner, cst.Assign) and code_of(inner.targets[0].target) == node.value:
-                return inner.value
-        return None
 
     def _local_shape(self, value: cst.BaseExpression) -> tuple[str, ...] | None:
         """Of a tensor that a local name stands for."""
@@ -217,69 +191,6 @@ class Values:
                 self._module(pair.value, f"{path}.{pair.key.raw_value}", None)
             else:
                 self._unknown(node, f"{path}: the name of {code_of(pair)} is not known")
-
-    # -- small questions
-    def _condition(self, node: cst.BaseExpression) -> tuple[bool | None, str]:
-        try:
-            tree = self.scope.expression(node)
-        except UnknownError:
-            return None, code_of(node)
-        return truth(tree), text(tree)
-
-    def _expression(self, node: cst.BaseExpression) -> ast.expr | None:
-        try:
-            return self.scope.expression(node)
-        except UnknownError:
-            return None
-
-    def analysis_type(self, node: cst.BaseExpression) -> str:
-        return self.file.types.of(node).kind
-
-    def _may_hold(self, node: cst.BaseExpression) -> bool:
-        """Whether an attribute with this value may be a module or a parameter."""
-        if isinstance(node, cst.IfExp):
-            return self._may_hold(node.body) or self._may_hold(node.orelse)
-        kind = self.file.types.of(node)
-        if isinstance(node, cst.Call):
-            name = self.file.resolver.torch_name(node.func)
-            qualified = name or self.file.resolver.qualified(node.func) or ""
-            if name in _MAKERS or qualified in LEAVES or qualified in EMPTY:
-                return True
-            if qualified == "copy.deepcopy" and node.args:
-                copied = node.args[0].value
-                return self._may_hold(self._assigned_once(copied) or copied)
-        if kind.kind == "object" and kind.name:
-            return self.analysis.symbols.is_module(kind.name)
-        if kind.is_known or kind.kind in _NOT_MODULES:
-            return kind.kind == "parameter"
-        if not isinstance(node, cst.Call):
-            return False
-        # Functions of unknown origin may give modules, and any function may hand on one that it gets (`weight_norm`).
-        unknown = self.file.resolver.qualified(node.func) is None and _is_factory(node)
-        return unknown or any(self._may_hold(arg.value) for arg in node.args)
-
-    def _self_path(self, node: cst.BaseExpression) -> str | None:
-        """`a.b` of `self.a.b`."""
-        name = dotted(node)
-        start = f"{self.scope.self_name}."
-        return name.removeprefix(start) if name is not None and name.startswith(start) else None
-
-    def _place(self, node: cst.CSTNode) -> str:
-        # A call that was put together from parts of the tree stands where its function stands.
-        return f"{self.file.source.path}:{self.file.line(node.func if isinstance(node, cst.Call) else node)}"
-
-    def _place_of(self, name: str) -> str:
-        info = self.analysis.symbols.classes[name]
-        file = self.analysis.files[info.resolver.source.module]
-        return f"{file.source.path}:{file.line(info.node)}"
-
-    def _unknown(self, node: cst.CSTNode, what: str) -> None:
-        self.found.not_known(self._place(node), what)
-
-
-def _is_factory(node: cst.Call) -> bool:
-    """A call through a name or an entry of a table (`norm_layer(dim)`, `ACT[name]()`), not a method of some object."""
-    return isinstance(node.func, cst.Name | cst.Subscript)
 
 
 def range_count(node: cst.BaseExpression, scope: Scope) -> str | None:
