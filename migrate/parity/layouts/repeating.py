@@ -23,6 +23,7 @@ from migrate.progress import Tracker
 from migrate.report import Report, Verdict
 
 EXPLAINED = ("F", "G")  # stages that one process explains
+GUILTY = ("P203", "P204")
 FACT = "failing stage with less of the layout"
 
 
@@ -92,7 +93,9 @@ def explain_layout(
         report.facts[FACT] = found.facts
     if force or (found.of_model and stage in EXPLAINED):
         alone = compare(stages=["F"] if force else [stage], force=force)
-        known = {one.code for one in report.findings}
+        if any(one.code in GUILTY for one in alone.findings):  # it is known which of the later ones are heirs
+            report.findings[:] = [one for one in report.findings if one.code != "P202"]
+        known = {"P202", *(one.code for one in report.findings)}
         report.findings += [one for one in alone.findings if one.code not in known]
         report.facts = {**alone.facts, **report.facts}
         if force:

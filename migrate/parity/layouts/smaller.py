@@ -12,7 +12,7 @@ from migrate.parity.layouts.request import Request
 
 WITH: Mapping[str, tuple[str, ...]] = {
     "tp": ("sequence_parallel", "vocab_multiple"),
-    "cp": ("context",),
+    "cp": (),
     "dp": ("ep", "zero"),
     "pp": ("vpp", "schedule"),
 }
@@ -37,7 +37,9 @@ def smaller(request: Request) -> list[Request]:
         size = getattr(layout, axis)
         if size == 1:
             continue
-        alone = Request(ParallelLayout(**{axis: size}))
+        # A ring divides sequences into twice as many parts, which the batch may not have.
+        how = ParallelOptions(context=options.context) if axis == "cp" else ParallelOptions()
+        alone = Request(ParallelLayout(**{axis: size}), how)
         found.append(alone)
         for name in WITH[axis]:
             names = {name, TOGETHER.get(name, name)}
