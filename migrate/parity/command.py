@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,11 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from mappings.errors import UserError
-from mappings.formats.hf_directory import read_config
 from migrate.captures.store import MANIFEST, Capture
 from migrate.parity.curve import curve
-from migrate.parity.explain import running
-from migrate.parity.explain.explanation import Evidence
+from migrate.parity.explain.failing import Explainer
 from migrate.parity.job import Job
 from migrate.parity.layouts.disagreeing import disagreeing
 from migrate.parity.layouts.gathering import Disagreement
@@ -61,8 +58,8 @@ def model(
     Each side runs in its own process, in fp32 on the same padded batch, and leaves files; only those are compared.
     Weights are used as stored. The stages run in the order W (weights, bit for bit), F (output of every module), L
     (loss), G (every gradient), U (two optimizer steps from injected gradients), C (curves, where asked for); after the
-    first that does not pass, the rest is skipped unless `keep_going`. A failing F is explained: every module is judged
-    alone.
+    first that does not pass, the rest is skipped unless `keep_going`. A failing F or G is explained: every module is
+    judged alone.
 
     Args:
         directory: Hugging Face model directory.
@@ -71,8 +68,8 @@ def model(
         tolerances: largest accepted differences.
         seed: of the batch.
         keep_going: judge every requested stage.
-        force: also judge every module alone, on the reference's inputs, when stage F passes; it is done when it fails,
-            and always in one process.
+        force: also judge every module alone, on the reference's inputs and gradients, when stages F and G pass; it is
+            done when they fail, and always in one process.
         curve_steps: then both sides also train so many steps (stage C); 0 for none.
         layout: the MindSpore side runs on several ranks, `tp=2,pp=2,sequence_parallel=true`; what they hold is put
             together and compared as a whole. A stage that fails is repeated in one process, then with one part of the
@@ -116,6 +113,7 @@ def model(
             curves = Training(
                 plan, other.directory, Path(folder) / "curves", curve_steps, seed, bounds, timeout_s, request
             )
+            explainer = Explainer(plan, other, Path(folder), bounds, timeout_s, force)
             for stage in wanted:
                 if not keep_going and (bad := _first_bad(report)):
                     report.stages.append(Stage(TITLES[stage], Verdict.SKIPPED, f"{bad} did not pass"))
@@ -123,9 +121,11 @@ def model(
                     judgement = _judge(stage, reference, captured, plan.batch, plan.names(stage), bounds, noise, own)
                     judgement, alone = disagreeing(judgement, stage, disagreements), None
                     # Modules are forced in one process; what only ranks get wrong is right there.
-                    forceable = request is None and stage == "F"
-                    if forceable and isinstance(reference, Capture) and isinstance(captured, Capture):
-                        alone = _explain(report, judgement, plan, other, reference, captured, bounds, noise, force)
+                    if request is None and isinstance(reference, Capture) and isinstance(captured, Capture):
+                        if stage == "F":
+                            alone = explainer.forward(report, judgement, reference, captured, noise.capture)
+                        elif stage == "G" and not _first_bad(report):
+                            alone = explainer.backward(report, judgement)
                     _add(report, judgement)
                     report.stages += [alone] if alone else []
                 advance(1)
@@ -225,32 +225,6 @@ def _judge(
         result = judge(stage, reference, candidate, batch, expected, tolerances, noise.capture())
         checked = result if own is None else own.check(result, stage, expected)
     return checked
-
-
-def _explain(
-    report: Report,
-    judgement: Judgement,
-    plan: Plan,
-    job: Job,
-    reference: Capture,
-    candidate: Capture,
-    bounds: Tolerances,
-    noise: _Noise,
-    force: bool,
-) -> Stage | None:
-    """Says why stage F failed; the verdict of the forced pass, where that was asked for."""
-    has_failed = judgement.stage.verdict is Verdict.FAIL and bool(judgement.rows)
-    if not has_failed and not (force and judgement.stage.verdict is Verdict.PASS):
-        return None
-    forced = running.forced(job, reference, noise.out.with_name("forced"), noise.timeout_s)
-    exact = noise.result if isinstance(noise.result, Capture) else None
-    evidence = Evidence(reference, candidate, forced, plan.batch["attention_mask"], bounds, exact)
-    own_config = None if job.directory == plan.job.directory else read_config(job.directory)
-    found = running.explained(judgement, evidence, running.suspects_of(plan.family, plan.config, own_config))
-    report.facts["modules"] = found.rows
-    counts = Counter(row["verdict"] for row in found.rows)
-    report.facts["modules judged"] = {**counts, "compared by the descent": found.looked_at}
-    return running.alone_stage(evidence, found) if force else None
 
 
 def _add(report: Report, judgement: Judgement) -> None:

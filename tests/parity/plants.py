@@ -1,7 +1,9 @@
 """What all planted faults have in common, and the program that captures ms_models with each of them.
 
 `python plants.py MODULE JOB OUT`: a folder per fault of the module, all made in one process. The module has `PLANTS`,
-what must be found; `BENIGN`, which must pass everywhere; and `replacements()`, how each is planted.
+what must be found; `BENIGN`, which must pass everywhere; and `replacements()`, how each is planted. Faults of stage F
+and harmless changes are captured with the values of OUT/float32 forced on every module, too (`forced`), those of stage
+G with the gradients of OUT/backward (`backward`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+REFERENCE, FORCED, BACKWARD = "float32", "forced", "backward"
 Replacement = tuple[Any, str, Any]
 """Where, which attribute, and by what."""
 
@@ -28,6 +31,13 @@ class Plant:
     """Tensor or module that must be named first."""
     slip: str
     """How people come to make it."""
+    guilty: str | tuple[str, ...] | None = None
+    """Modules that alone are wrong, of like ones the first, and no others may be named; `place` by default."""
+
+    def culprits(self) -> tuple[str, ...]:
+        """The modules to be named, in the order of naming."""
+        named = self.place if self.guilty is None else self.guilty
+        return (named,) if isinstance(named, str) else named
 
 
 def command(module: str, job: Path, out: Path) -> list[str]:
@@ -45,7 +55,9 @@ def main(module: str, job: Path, out: Path) -> None:
     """One capture per fault."""
     from planting import planted
 
+    from migrate.parity.backward.mindspore_side import main as backward
     from migrate.parity.capture_mindspore import main as capture
+    from migrate.parity.forced_mindspore import main as forced
 
     found: Any = importlib.import_module(module)
     table: dict[str, Replacement | list[Replacement]] = found.replacements()
@@ -57,6 +69,13 @@ def main(module: str, job: Path, out: Path) -> None:
             for where, attribute, value in faults if isinstance(faults, list) else [faults]:
                 stack.enter_context(planted(where, attribute, value))
             capture(job, folder)
+            stages = ("F", "G") if name in found.BENIGN else (found.PLANTS[name].stage,)
+            if "F" in stages:
+                (folder / FORCED).mkdir()
+                forced(job, out / REFERENCE, folder / FORCED)
+            if "G" in stages:
+                (folder / BACKWARD).mkdir()
+                backward(job, out / BACKWARD, folder / BACKWARD)
 
 
 if __name__ == "__main__":

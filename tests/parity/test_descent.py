@@ -118,12 +118,32 @@ def test_faults_of_like_layers_are_one_and_others_stay_apart(tmp_path: Path) -> 
     ]
 
 
-def test_what_was_not_recorded_or_is_laid_out_otherwise_is_not_judged(tmp_path: Path) -> None:
-    left, right = capture(tmp_path / "l", ["a", "b"]), capture(tmp_path / "r", ["a"])
+def test_what_is_laid_out_otherwise_is_not_judged(tmp_path: Path) -> None:
+    left = capture(tmp_path / "l", ["a", "b"])
+    (tmp_path / "r").mkdir()
+    writer = CaptureWriter(tmp_path / "r", {})
+    for stage in ("F", INPUTS):
+        with writer.stage(stage) as tensors:
+            tensors |= {"a": np.ones((1, 3, 2), np.float32), "b": np.ones((2, 3), np.float32)}
+    right = Capture.read(tmp_path / "r")
     inputs, outputs = looking(left, right)
     assert outputs("b") is None and inputs("b") is None and outputs("a") is not None
     rows = explain(Evidence(left, right, right, MASK, Tolerances()), lambda place: ()).rows
     assert [(row["name"], row["verdict"]) for row in rows] == [("a", "agrees"), ("b", "not judged")]
+
+
+def test_a_module_that_does_not_run_is_guilty_and_what_is_computed_without_it_is_not(tmp_path: Path) -> None:
+    modules = names(2)
+    ran = [name for name in modules if name not in ("m.layers.1.attention.q", "m.norm")]
+    wrong = {"m.layers.1.attention.o": 1.5}
+    left = capture(tmp_path / "l", modules)
+    right = capture(tmp_path / "r", ran, wrong, {"logits": 1.5, "m.layers.1.attention": 1.5})
+    tree, looks = Tree.of(modules), looking(left, right)
+    assert [str(one.place) for one in guilty(tree, *looks)] == ["m.layers.1.attention.q", "m.norm"]
+    found = explain(Evidence(left, right, right, MASK, Tolerances()), lambda place: ()).findings
+    assert "the candidate does not run it" in found[0].message
+    first = descend(tree, *looks)
+    assert first is not None and first.place == Place("m.norm"), "nothing that goes into layer 1 or out of it differs"
 
 
 def test_the_mask_follows_tokens_in_one_axis() -> None:

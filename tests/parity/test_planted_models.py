@@ -1,4 +1,7 @@
-"""Every fault planted into ms_models is found at its stage and named at its place; what changes nothing passes."""
+"""Every fault planted into ms_models is found at its stage and place, the guilty module is named, and no heir.
+
+What changes nothing passes everywhere, and nobody is guilty.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,15 @@ from parity_models import make
 
 from migrate.captures.store import Capture
 from migrate.parity import command
+from migrate.parity.backward.explanation import BackwardEvidence, explain_backward
+from migrate.parity.backward.running import FORCED, FREE, capture_torch
+from migrate.parity.explain.explanation import Evidence, explain
 from migrate.parity.plan import Plan
 from migrate.parity.stages import Tolerances, judge
 from migrate.processes import run
 from migrate.report import Verdict
 
+EXPLAINED = ("F", "G")
 STAGES = ("W", "F", "L", "G")  # faults of the optimizer are planted in test_updates.py
 NORMAL = ("plants_qwen3_moe",)  # Qwen2 has its own in test_parity_model.py
 FAMILIES = "gpt2 gpt_neox gemma2 gemma3_text mistral mixtral deepseek_v3 glm4 phi3 bert roberta"
@@ -42,8 +49,10 @@ class Captures:
     reference: Capture
     exact: Capture
     """The reference in fp64."""
+    exact_backward: Capture
+    """The reference's backward pass in fp64."""
     out: Path
-    """A folder per fault."""
+    """A folder per fault, and the references."""
 
     def first_bad(self, name: str) -> tuple[str | None, str | None]:
         """(first stage that does not pass, what it names first)."""
@@ -56,6 +65,20 @@ class Captures:
                 return stage, result.findings[0].tensor
         return None, None
 
+    def guilty(self, name: str, stage: str) -> list[str]:
+        """Modules that are named guilty after a failing F or G, of like ones the first."""
+        mask, folder = self.plan.batch["attention_mask"], self.out / name
+        if stage == "F":
+            sides = Capture.read(folder), Capture.read(folder / plants.FORCED)
+            found = explain(Evidence(self.reference, *sides, mask, Tolerances(), self.exact), lambda place: ())
+        else:
+            reference = Capture.read(self.out / plants.BACKWARD)
+            passes = (Capture.read(folder / plants.BACKWARD / kind) for kind in (FREE, FORCED))
+            proof = BackwardEvidence(reference, *passes, Tolerances(), self.exact_backward)
+            found = explain_backward(proof, lambda place: ())
+        assert {one.code for one in found.findings} <= {"P203", "P204", "P402", "P403"}, found.findings
+        return [one.tensor or "" for one in found.findings]
+
 
 @pytest.fixture(scope="module")
 def captures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Captures:
@@ -63,14 +86,15 @@ def captures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     out = tmp_path_factory.mktemp(request.param)
     plan = Plan.make(make(family, out / "model", **settings), STAGES, out)
     sides = []
-    for dtype in ("float32", "float64"):
-        side = command._capture("PyTorch", replace(plan.job, dtype=dtype), out / dtype, 300)
-        assert isinstance(side, Capture) and not side.errors, side
-        sides.append(side)
+    for dtype, backward in ((plants.REFERENCE, plants.BACKWARD), ("float64", "backward64")):
+        job = replace(plan.job, dtype=dtype)
+        for side in (command._capture("PyTorch", job, out / dtype, 300), capture_torch(job, out / backward, 300)):
+            assert isinstance(side, Capture) and not side.errors, side
+            sides.append(side)
     plan.job.write(out / "job.json")
     outcome = run(plants.command(request.param, out / "job.json", out), 900, plants.environment())
     assert outcome.returncode == 0, outcome.reason()
-    return Captures(plan, sides[0], sides[1], out)
+    return Captures(plan, sides[0], sides[2], sides[3], out)
 
 
 @pytest.mark.parametrize(("captures", "name"), cases("PLANTS"), indirect=["captures"])
@@ -78,8 +102,11 @@ def test_a_planted_fault_is_found_and_located(captures: Captures, name: str, req
     module = importlib.import_module(request.node.callspec.params["captures"])
     plant = module.PLANTS[name]
     assert captures.first_bad(name) == (plant.stage, plant.place)
+    if plant.stage in EXPLAINED:
+        assert captures.guilty(name, plant.stage) == list(plant.culprits())
 
 
 @pytest.mark.parametrize(("captures", "name"), cases("BENIGN"), indirect=["captures"])
 def test_what_changes_nothing_gives_no_alarm(captures: Captures, name: str) -> None:
     assert captures.first_bad(name) == (None, None)
+    assert [captures.guilty(name, stage) for stage in EXPLAINED] == [[], []]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from migrate.parity.explain.descent import Place
-from migrate.parity.explain.looking import Look, Looking
+from migrate.parity.explain.looking import NOT_RUN, Look, Looking
 from migrate.parity.explain.tree import Tree
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -27,6 +27,8 @@ class Guilty:
 def guilty(tree: Tree, inputs: Looking, outputs: Looking) -> list[Guilty]:
     """Every independent fault, in the order of computation; those of like layers are one.
 
+    A module that the candidate does not run is one; what is computed without it is not.
+
     Args:
         tree: of the modules.
         inputs: what arrived at each module in the forced pass, against the reference.
@@ -45,16 +47,27 @@ def guilty(tree: Tree, inputs: Looking, outputs: Looking) -> list[Guilty]:
 def _faults(tree: Tree, inputs: Looking, outputs: Looking) -> Iterator[tuple[Place, Look]]:
     """A module that hands something wrong to a submodule is named once, for the first of them."""
     named: set[str] = set()
+    skipped = {name for name in tree.parents if outputs.lacks(name)}
+    # What is computed without a submodule that should have run is wrong for that reason; so is what has no input of
+    # its own to be fed with (the head).
+    without = {tree.parents[name] for name in skipped}
     for name, _ in tree.walk():
-        arrived, parent = inputs(name), tree.parents[name]
-        if arrived is not None and arrived.wrong and parent not in named:
+        parent = tree.parents[name]
+        if name in skipped:
+            if parent not in skipped:
+                yield Place(name), NOT_RUN
+            continue
+        arrived = inputs(name)
+        if arrived is not None and arrived.wrong and parent not in named | without:
             named.add(parent)
             yield Place(parent, into=name, behind=tree.before(name)), arrived
         look = outputs(name)
-        if look is not None and look.wrong and name not in named:
+        if look is not None and look.wrong and name not in named | without:
             children = tree.children[name]
             # The children come later in this walk; one of them is named with its parent where its input is wrong, too.
             if any((one := inputs(child)) is not None and one.wrong for child in children):
+                continue
+            if arrived is None and tree.before(name) in skipped:
                 continue
             named.add(name)
             yield Place(name, behind=children[-1] if children else None), look

@@ -48,15 +48,17 @@ class Descent:
 def descend(tree: Tree, inputs: Looking, outputs: Looking) -> Descent | None:
     """Walks from the root to the module where the difference begins; None if nothing differs.
 
-    A child whose output differs is entered if its input agrees; if that differs already, the code before the child is
-    guilty, as everything computed earlier agrees. Only siblings up to the first that differs are compared, level by
-    level, so the cost follows the path and not the size of the model.
+    A child that the candidate does not run is guilty. One whose output differs is entered if its input agrees; if that
+    differs already, the code before the child is guilty, as everything computed earlier agrees. Only siblings up to the
+    first that differs are compared, level by level, so the cost follows the path and not the size of the model.
     """
     path: list[str] = []
     node, proven = ROOT, True
     while True:
         before: str | None = None
         for child in tree.children[node]:
+            if outputs.lacks(child):
+                return Descent((*path, child), Place(child), True)
             look = outputs(child)
             if look is not None and look.wrong:
                 break

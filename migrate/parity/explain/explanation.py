@@ -139,10 +139,15 @@ def _finding(
     if place.into and (arrived := inputs(place.into)):
         errors.append(f"error into {place.into} {arrived.difference.relative:.3g}")
     result = finding(code, message + (", ".join(errors) or "its errors are not recorded"), tensor=place.module or None)
+    return with_suspects(result, suspects)
+
+
+def with_suspects(found: Finding, suspects: Sequence[str]) -> Finding:
+    """The finding, whose fix says what to look at first."""
     if not suspects:
-        return result
+        return found
     listed = "; ".join(f"({number}) {text}" for number, text in enumerate(suspects, 1))
-    return replace(result, fix=f"{result.fix} Look first at: {listed}.")
+    return replace(found, fix=f"{found.fix} Look first at: {listed}.")
 
 
 def _nobody(descent: Descent, outputs: Looking) -> Finding:

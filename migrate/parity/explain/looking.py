@@ -10,7 +10,7 @@ import numpy as np
 from migrate.captures.compare import Difference, compare
 from migrate.captures.store import Capture
 from migrate.parity.judgement import is_wrong
-from migrate.parity.tolerances import Limit, Tolerances, limits_of, raised
+from migrate.parity.tolerances import Limit, Tolerances, forgiven, limits_of, raised
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,15 @@ class Look:
     wrong: bool
 
 
+NOT_RUN = Look(
+    Difference("", 0, np.inf, np.inf, 0, (), np.nan, np.nan, "the candidate does not run it"), Limit(0.0, 0.0), True
+)
+"""What stands for the output of a module that the candidate leaves out."""
+
+
 @dataclass
 class Looking:
-    """Compares tensors by name; reads nothing else. The bounds are those of stage F.
+    """Compares tensors by name; reads nothing else.
 
     Attributes:
         seen: what was compared so far.
@@ -36,7 +42,11 @@ class Looking:
     mask: np.ndarray
     tolerances: Tolerances
     noise: Capture | None = None
-    """The reference in fp64; widens bounds as in stage F."""
+    """The reference in fp64; widens bounds as in the stage whose bounds these are."""
+    bounds: str = "F"
+    """The stage whose bounds count: F, or G for gradients."""
+    largest: float = 0.0
+    """Of gradients: the magnitude of the largest element of any; see `forgiven`."""
     seen: dict[str, Look] = field(default_factory=dict)
 
     def names(self) -> list[str]:
@@ -45,6 +55,10 @@ class Looking:
             return []
         there = set(self.candidate.names(self.stage))
         return [name for name in self.reference.names(self.stage) if name in there]
+
+    def lacks(self, name: str) -> bool:
+        """Whether the reference recorded it and the candidate did not."""
+        return name in self.reference.names(self.stage) and name not in self.candidate.names(self.stage)
 
     def __call__(self, name: str) -> Look | None:
         """The comparison of one tensor; None where a side did not record it, or not in the reference's shape.
@@ -59,13 +73,15 @@ class Looking:
         if left is None or right is None or left.shape != right.shape:
             return None
         difference = compare(name, left, right, mask_of(left.shape, self.mask))
-        (limit,) = limits_of("F", [difference], self.tolerances)
-        wrong = is_wrong("F", difference, limit)
+        (limit,) = limits_of(self.bounds, [difference], self.tolerances)
+        wrong = is_wrong(self.bounds, difference, limit)
         exact = None if self.noise is None else _read(self.noise, self.stage, name)
         if wrong and exact is not None:
             own = compare(name, left.astype(np.float64), exact, mask_of(left.shape, self.mask))
             limit = raised(limit, own, self.tolerances)
-            wrong = is_wrong("F", difference, limit)
+            if self.bounds == "G":
+                (limit,) = forgiven([limit], [difference], self.largest, self.tolerances)
+            wrong = is_wrong(self.bounds, difference, limit)
         self.seen[name] = Look(difference, limit, wrong)
         return self.seen[name]
 

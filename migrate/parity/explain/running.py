@@ -22,7 +22,6 @@ from migrate.processes import run
 from migrate.report import Stage, Verdict
 
 FORCED = "migrate.parity.forced_mindspore"
-ALONE = "F alone"
 
 
 def forced(job: Job, reference: Capture, out: Path, timeout_s: float) -> Capture | str:
@@ -58,22 +57,29 @@ def explained(judgement: Judgement, evidence: Evidence, suspects: Callable[[Plac
     return result
 
 
-def alone_stage(evidence: Evidence, result: Explanation) -> Stage:
-    """The verdict of a forced pass that was asked for."""
-    if not isinstance(evidence.forced, Capture):
-        return Stage(ALONE, Verdict.COULD_NOT_RUN, str(evidence.forced))
+def alone_stage(stage: str, problem: str | None, result: Explanation) -> Stage:
+    """The verdict of a forced pass that was asked for.
+
+    Args:
+        stage: whose modules are judged, F or G.
+        problem: why there was no forced pass.
+        result: what it showed.
+    """
+    title = f"{stage} alone"
+    if problem is not None:
+        return Stage(title, Verdict.COULD_NOT_RUN, problem)
     judged = [row for row in result.rows if row["verdict"] != "not judged"]
     guilty = [row for row in judged if row["verdict"] == "guilty"]
     worst = max((row for row in judged if isinstance(row["alone"], float)), key=lambda row: row["alone"], default=None)
     figures: dict[str, float | int | str] = {"not judged": len(result.rows) - len(judged)}
     if worst is not None:
         figures |= {"worst relative": worst["alone"], "worst module": worst["name"]}
-    if guilty or not judged:
-        message = (
-            f"{len(guilty)} of {len(judged)} modules are guilty, first {guilty[0]['name']}" if guilty else "nothing"
-        )
-        return Stage(ALONE, Verdict.FAIL, message, len(judged), figures)
-    return Stage(ALONE, Verdict.PASS, f"{len(judged)} modules agree, each alone", len(judged), figures)
+    if result.findings or not judged:
+        message = result.findings[0].message if result.findings else "nothing was judged"
+        if guilty:
+            message = f"{len(guilty)} of {len(judged)} modules are guilty, first {guilty[0]['name']}"
+        return Stage(title, Verdict.FAIL, message, len(judged), figures)
+    return Stage(title, Verdict.PASS, f"{len(judged)} modules agree, each alone", len(judged), figures)
 
 
 def suspects_of(
