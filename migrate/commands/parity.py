@@ -44,7 +44,8 @@ def parity_model(
 ) -> None:
     """Compare a Hugging Face model in PyTorch with its ms_models cell, element by element."""
     from migrate.parity import command
-    from migrate.parity.explain.drawing import draw
+    from migrate.parity.explain.drawing import BACKWARD, FORWARD, draw
+    from migrate.parity.explain.failing import MODULES
     from migrate.progress import shown
 
     names = [name.strip() for name in stages.split(",")]
@@ -61,8 +62,9 @@ def parity_model(
         track=shown,
     )
     _write_page(result, html, directory.resolve().name)
-    if not json and "modules" in result.facts:
-        typer.echo("\n".join([*draw(result.facts["modules"]), ""]))
+    for stage, titles in (("F", FORWARD), ("G", BACKWARD)):
+        if not json and MODULES[stage] in result.facts:
+            typer.echo("\n".join([*draw(result.facts[MODULES[stage]], titles), ""]))
     finish(result, json, report)
 
 

@@ -14,13 +14,26 @@ from mappings.errors import UserError
 from migrate.report.chart import differences, line_chart, swatch
 from migrate.report.layer_chart import layer_chart
 from migrate.report.model import Curve, Finding, Report, Severity, Verdict
-from migrate.report.module_tree import has_column, module_tree
+from migrate.report.module_tree import Node, has_column, module_tree
 from migrate.report.terminal import figure, location
 
 TEMPLATES = Path(__file__).with_name("templates")
 OUTCOMES = {0: ("pass", "clean"), 1: ("fail", "findings or mismatch"), 2: ("could_not_run", "could not run")}
 CURVES = "curves"  # the report that holds curves named by the user
 BY_LAYER = {"G": "gradients", "U": "updates"}  # stages whose tensors are also drawn by layer
+FORWARD = {
+    "title": "Modules",
+    "what": "what goes into a module and what comes out",
+    "alone": "what it computes alone, fed with the reference's values",
+    "heads": ("Input", "Output", "Alone"),
+}
+BACKWARD = {
+    "title": "Gradients at modules",
+    "what": "the gradient that arrives at a module and of those it makes, of its input and its parameters",
+    "alone": "those it makes alone, of the reference's values and gradients",
+    "heads": ("Arriving", "Made", "Alone"),
+}
+"""Words of the trees of modules."""
 OPEN_FINDINGS = 12  # longer lists start folded
 
 
@@ -120,11 +133,18 @@ def _plot(index: int, group: str, curves: Sequence[Curve]) -> dict[str, Any]:
     }
 
 
+def _tree(words: Mapping[str, Any], nodes: Sequence[Node]) -> dict[str, Any]:
+    return {**words, "nodes": nodes, "columns": [has_column(nodes, column) for column in range(3)]}
+
+
 def _section(index: int, report: Report) -> dict[str, Any]:
     facts = dict(report.facts)
     tensors = facts.pop("tensors", None)
     tensors = tensors if isinstance(tensors, list) else []
-    nodes = module_tree({"modules": facts.pop("modules", None), "tensors": tensors})
+    trees = [
+        _tree(FORWARD, module_tree({"modules": facts.pop("modules", None), "tensors": tensors})),
+        _tree(BACKWARD, module_tree({"modules": facts.pop("modules backward", None)})),
+    ]
     counts = {severity.value: sum(f.severity is severity for f in report.findings) for severity in Severity}
     return {
         "id": f"report-{index}",
@@ -145,8 +165,7 @@ def _section(index: int, report: Report) -> dict[str, Any]:
         "passed": sum(stage.verdict is Verdict.PASS for stage in report.stages),
         "counts": [(name, number) for name, number in counts.items() if number],
         "findings": _findings(report.findings),
-        "nodes": nodes,
-        "columns": [has_column(nodes, column) for column in range(3)],
+        "trees": [tree for tree in trees if tree["nodes"]],
         "layers": _by_layer(tensors),
         "tensors": [_tensor(row) for row in tensors if isinstance(row, Mapping)],
         "facts": list(_flat(facts)),

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 BEGINNING = 2  # modules shown of a row of those that agree
-HEADER = ("module", "input", "output", "alone", "")
+FORWARD = ("input", "output", "alone")
+BACKWARD = ("arriving", "made", "alone")
+"""Gradients: what arrives at a module, and the worst of those that it makes, of its input and its parameters."""
 MARKS = {"guilty": "<-- guilty", "heir": "heir", "differs": "differs", "not judged": "not judged", "agrees": ""}
 
 
-def draw(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def draw(rows: Sequence[Mapping[str, Any]], titles: tuple[str, str, str] = FORWARD) -> list[str]:
     """Lines of a table; relative differences of input and output in the free run, and of what is computed alone.
 
     Modules off the path that agree, or only inherit, are counted and not listed, so the tree of a large model stays
@@ -18,11 +20,12 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
     Args:
         rows: of an `Explanation`.
+        titles: of the three columns.
     """
     guilty = [row["name"] for row in rows if row["verdict"] == "guilty"]
     first = next((row["name"] for row in rows if row["verdict"] in ("differs", "heir")), "")
     wanted = guilty or [first]
-    lines: list[tuple[str, ...]] = [HEADER]
+    lines: list[tuple[str, ...]] = [("module", *titles, "")]
     parents: dict[int, str] = {}
     skipped, shown = 0, 0
     for row in rows:
@@ -41,7 +44,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         mark = f"{MARKS['guilty']}: {row['place']}" if row.get("place", name) != name else MARKS[row["verdict"]]
         lines.append((f"{'  ' * depth}{short}", *sizes, mark))
     _count(lines, skipped)
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
