@@ -12,7 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import plants_layouts_loss
+import plants_layouts_sums
+
 DENSE, TIED, SPARSE = "llama", "qwen2", "qwen3_moe"
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    DENSE: (DENSE, {}),
+    TIED: (TIED, {"tie_word_embeddings": True}),
+    SPARSE: (SPARSE, {"num_experts": 6}),
+    plants_layouts_sums.ONE_HEAD: (DENSE, {"num_key_value_heads": 1}),
+    plants_layouts_sums.BIASED: ("gpt2", {}),
+}
+"""By name: family and settings that are its own."""
 EMBEDDING = "model.embed_tokens.weight"
 # fault: (model, layout, stage that must fail first, tensor that it must name first)
 PLANTS: dict[str, tuple[str, str, str, str]] = {
@@ -25,6 +36,8 @@ PLANTS: dict[str, tuple[str, str, str, str]] = {
     "row-parallel result not summed": (DENSE, "tp=2", "F", "model.layers.0.self_attn.o_proj"),
     "norm of this rank's gradients only": (DENSE, "tp=2", "U", "gradient norm of step 1"),
     "experts of the other rank": (SPARSE, "dp=2,ep=2", "F", "model.layers.0.mlp.experts"),
+    **plants_layouts_loss.PLANTS,
+    **plants_layouts_sums.PLANTS,
 }
 BENIGN: dict[str, tuple[str, str]] = {
     "dense, tp": (DENSE, "tp=2"),
@@ -36,6 +49,8 @@ BENIGN: dict[str, tuple[str, str]] = {
     "tied, pp": (TIED, "pp=2"),
     "tied, pp, zero bubble": (TIED, "pp=2,schedule=zero_bubble"),
     "experts, ep": (SPARSE, "dp=2,ep=2"),
+    "one key head, tp": (plants_layouts_sums.ONE_HEAD, "tp=2"),
+    "biases, tp": (plants_layouts_sums.BIASED, "tp=2"),
 }
 
 
@@ -78,6 +93,8 @@ def replacements() -> dict[str, tuple[Any, str, Any]]:
         "row-parallel result not summed": (RowParallelLinear, "construct", not_left),
         "norm of this rank's gradients only": (GradientBuffers, "norm", own_norm),
         "experts of the other rank": (BlockLayout, "__init__", swapped),
+        **plants_layouts_loss.replacements(),
+        **plants_layouts_sums.replacements(),
     }
 
 
@@ -88,7 +105,7 @@ def main(path: Path) -> None:
     from migrate.parity.layouts.rank import main as rank
 
     if os.environ.get("MS_ROLE") == "MS_SCHED":
-        rank(path, path, "")
+        rank(path, path, "tp=1")
         return
     table = replacements()
     for fault, layout, job, folder in json.loads(path.read_text()):
