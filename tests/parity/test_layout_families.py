@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from layout_launch import Launch
 from layout_launch import launch as start
