@@ -87,8 +87,8 @@ def as_raw(values: np.ndarray, shape: tuple[int, ...], batch: int, length: int) 
     if values.shape[:2] == (batch, length):
         if shape == (batch * length, *values.shape[2:]):
             return values.reshape(shape)
-        if shape == (1, *values.shape[1:]):
-            return values[:1]
+        if shape == (1, *values.shape[1:]):  # computed once for all rows; of unequal ones it is asked for each
+            return values[:1] if (values == values[:1]).all() else values
         if len(shape) == 4 and shape == (values.shape[0], values.shape[2], values.shape[1], values.shape[3]):
             return values.swapaxes(1, 2)
     return values if values.shape == shape else None

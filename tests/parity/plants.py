@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 REFERENCE, FORCED, BACKWARD = "float32", "forced", "backward"
+THE_MODEL = ""
+"""What is guilty where the model's own code is, between its modules."""
 Replacement = tuple[Any, str, Any]
 """Where, which attribute, and by what."""
 

@@ -9,21 +9,34 @@ from plants import Plant, Replacement
 MODEL: tuple[str, dict[str, Any]] = ("bert", {})
 EMBEDDINGS, LAYER = "bert.embeddings", "bert.encoder.layer.0"
 SELF = f"{LAYER}.attention.self"
+HEAD = "cls.predictions.transform"
 PLANTS = {
     "segments overlooked": Plant("F", f"{EMBEDDINGS}.token_type_embeddings", "token_type_ids not passed on"),
-    "segments left out": Plant("F", f"{EMBEDDINGS}.LayerNorm", "a RoBERTa's embeddings"),
+    "segments left out": Plant("F", f"{EMBEDDINGS}.LayerNorm", "a RoBERTa's embeddings", EMBEDDINGS),
     "padding not masked": Plant("F", SELF, "the mask lost on the way"),
     "mask polarity": Plant("F", SELF, "1 taken for padding"),
     "causal": Plant("F", SELF, "a decoder's mask"),
-    "dropout left on": Plant("F", EMBEDDINGS, "training mode while evaluating"),
-    "eps": Plant("F", f"{EMBEDDINGS}.LayerNorm", "1e-5 for 1e-12"),
-    "norm in front": Plant("F", f"{LAYER}.attention.output.LayerNorm", "pre-norm for post-norm"),
+    "dropout left on": Plant(
+        "F",
+        EMBEDDINGS,
+        "training mode while evaluating",
+        (EMBEDDINGS, SELF, f"{LAYER}.attention.output", f"{LAYER}.output"),
+    ),
+    "eps": Plant("F", f"{EMBEDDINGS}.LayerNorm", "1e-5 for 1e-12", (f"{EMBEDDINGS}.LayerNorm", f"{HEAD}.LayerNorm")),
+    "norm in front": Plant(
+        "F",
+        f"{LAYER}.attention.output.LayerNorm",
+        "pre-norm for post-norm",
+        (f"{LAYER}.attention.output", f"{LAYER}.output"),
+    ),
     "gelu by tanh": Plant("F", f"{LAYER}.intermediate", "`gelu_new` for `gelu`"),
-    "norm of the head left out": Plant("F", "cls.predictions.transform.LayerNorm", "one layer for three"),
+    "norm of the head left out": Plant("F", f"{HEAD}.LayerNorm", "one layer for three"),
     "bias of the decoder dropped": Plant("F", "logits", "cls.predictions.bias not added"),
     "labels shifted": Plant("L", "loss", "a decoder's loss"),
     "all positions counted": Plant("L", "loss", "mean over the batch"),
-    "tied head detached": Plant("G", f"{EMBEDDINGS}.word_embeddings.weight", "a copy of the table at loading"),
+    "tied head detached": Plant(
+        "G", f"{EMBEDDINGS}.word_embeddings.weight", "a copy of the table at loading", "logits"
+    ),
 }
 BENIGN = ("nothing", "mask of -10000", "sum in another order", "queries in blocks")
 
@@ -72,9 +85,7 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
         return ops.gelu(self.dense(self.enter(x)), "tanh")
 
     def head_without_norm(self: Any, x: Any) -> Any:
-        y = self.activation(self.dense(x))
-        self.LayerNorm(y * 0.0 + x)
-        return y
+        return self.activation(self.dense(x))
 
     def predicted(weight_of: Any, bias_of: Any) -> Replacement:
         return (

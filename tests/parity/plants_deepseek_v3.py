@@ -10,6 +10,7 @@ from plants import Plant, Replacement
 MODEL: tuple[str, dict[str, Any]] = ("deepseek_v3", {})
 ATTENTION, BLOCK = "model.layers.0.self_attn", "model.layers.1.mlp"
 OUT, CHOICE = f"{ATTENTION}.o_proj", f"{BLOCK}.gate:choice"
+SECOND = "model.layers.1.self_attn"
 PLANTS = {
     "shared experts left out": Plant("F", BLOCK, "routed experts only"),
     "shared experts scaled": Plant("F", BLOCK, "routed_scaling_factor on the sum"),
@@ -21,15 +22,22 @@ PLANTS = {
     "correction in the weights": Plant("F", CHOICE, "corrected scores for scores"),
     "correction overlooked": Plant("F", CHOICE, "e_score_correction_bias never loaded or used"),
     "softmax": Plant("F", CHOICE, "as DeepSeek-V2 scores"),
-    "pairs not of neighbours": Plant("F", OUT, "rope_interleave overlooked"),
+    "pairs not of neighbours": Plant("F", OUT, "rope_interleave overlooked", ATTENTION),
     "norm of the query latent left out": Plant("F", f"{ATTENTION}.q_a_layernorm", "projections multiplied into one"),
     "norm over latent and key": Plant("F", f"{ATTENTION}.kv_a_layernorm", "normed before the split"),
-    "eps of the latents": Plant("F", f"{ATTENTION}.q_a_layernorm", "1e-5 for 1e-6, which rms_norm_eps does not change"),
-    "scale of the part without position": Plant("F", OUT, "root of nope, not of nope + rope"),
-    "rotary part in front": Plant("F", OUT, "order of the parts of a query"),
-    "values in front of keys": Plant("F", OUT, "order of the parts of kv_b_proj"),
-    "position key not shared": Plant("F", OUT, "the first head only"),
-    "latent not trained": Plant("G", "model.layers.1.self_attn.kv_a_layernorm.weight", "a cached latent, detached"),
+    "eps of the latents": Plant(
+        "F",
+        f"{ATTENTION}.q_a_layernorm",
+        "1e-5 for 1e-6, which rms_norm_eps does not change",
+        (f"{ATTENTION}.q_a_layernorm", f"{SECOND}.kv_a_layernorm"),
+    ),
+    "scale of the part without position": Plant("F", OUT, "root of nope, not of nope + rope", ATTENTION),
+    "rotary part in front": Plant("F", OUT, "order of the parts of a query", ATTENTION),
+    "values in front of keys": Plant("F", OUT, "order of the parts of kv_b_proj", ATTENTION),
+    "position key not shared": Plant("F", OUT, "the first head only", ATTENTION),
+    "latent not trained": Plant(
+        "G", f"{SECOND}.kv_a_layernorm.weight", "a cached latent, detached", f"{SECOND}.kv_a_layernorm"
+    ),
 }
 BENIGN = ("nothing", "positions shifted", "shared experts first", "groups by sorting")
 

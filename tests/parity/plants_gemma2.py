@@ -10,26 +10,29 @@ MODEL: tuple[str, dict[str, Any]] = ("gemma2", {})
 WIDTH, WINDOW = 48, 7  # see `parity_models`
 LAYER = "model.layers.0"
 OUT, LATER_OUT = f"{LAYER}.self_attn.o_proj", "model.layers.1.self_attn.o_proj"
+ATTENTION = f"{LAYER}.self_attn"
+PLACES = ("input", "post_attention", "pre_feedforward", "post_feedforward")
+NORMS = (*(f"{LAYER}.{place}_layernorm" for place in PLACES), "model.norm")
 PLANTS = {
-    "window one longer": Plant("F", OUT, "`<=` for `<`"),
-    "window one shorter": Plant("F", OUT, "counted without the token itself"),
-    "window in the other layers": Plant("F", OUT, "even for odd"),
-    "window in all layers": Plant("F", LATER_OUT, "layer_types overlooked"),
-    "no window": Plant("F", OUT, "sliding_window overlooked"),
-    "scores not capped": Plant("F", OUT, "as kernels without soft caps do"),
-    "cap behind the mask": Plant("F", OUT, "masked scores come back as -cap"),
-    "cap by clipping": Plant("F", OUT, "clamp for tanh"),
+    "window one longer": Plant("F", OUT, "`<=` for `<`", ATTENTION),
+    "window one shorter": Plant("F", OUT, "counted without the token itself", ATTENTION),
+    "window in the other layers": Plant("F", OUT, "even for odd", ATTENTION),
+    "window in all layers": Plant("F", LATER_OUT, "layer_types overlooked", "model.layers.1.self_attn"),
+    "no window": Plant("F", OUT, "sliding_window overlooked", ATTENTION),
+    "scores not capped": Plant("F", OUT, "as kernels without soft caps do", ATTENTION),
+    "cap behind the mask": Plant("F", OUT, "masked scores come back as -cap", ATTENTION),
+    "cap by clipping": Plant("F", OUT, "clamp for tanh", ATTENTION),
     "logits not capped": Plant("F", "logits", "final_logit_softcapping overlooked"),
-    "scale by the head's width": Plant("F", OUT, "query_pre_attn_scalar overlooked"),
+    "scale by the head's width": Plant("F", OUT, "query_pre_attn_scalar overlooked", ATTENTION),
     "embedding not scaled": Plant("F", "model.embed_tokens", "the root of the width left out"),
     "scale of the embedding in bf16": Plant("F", "model.embed_tokens", "6.9375 for 6.9282"),
-    "norm without the one": Plant("F", f"{LAYER}.input_layernorm", "a Llama's norm"),
-    "one added twice": Plant("F", f"{LAYER}.input_layernorm", "in the conversion and in the norm"),
+    "norm without the one": Plant("F", f"{LAYER}.input_layernorm", "a Llama's norm", NORMS),
+    "one added twice": Plant("F", f"{LAYER}.input_layernorm", "in the conversion and in the norm", NORMS),
     "norm behind attention left out": Plant("F", f"{LAYER}.post_attention_layernorm", "a Llama's layer"),
-    "residual in front of the norm": Plant("F", f"{LAYER}.post_attention_layernorm", "norm of the sum"),
-    "gelu by erf": Plant("F", f"{LAYER}.mlp.down_proj", "`gelu` for `gelu_pytorch_tanh`"),
-    "silu": Plant("F", f"{LAYER}.mlp.down_proj", "a Llama's activation"),
-    "cap detached": Plant("G", "model.norm.weight", "the cap applied to values only"),
+    "residual in front of the norm": Plant("F", f"{LAYER}.post_attention_layernorm", "norm of the sum", LAYER),
+    "gelu by erf": Plant("F", f"{LAYER}.mlp.down_proj", "`gelu` for `gelu_pytorch_tanh`", f"{LAYER}.mlp"),
+    "silu": Plant("F", f"{LAYER}.mlp.down_proj", "a Llama's activation", f"{LAYER}.mlp"),
+    "cap detached": Plant("G", "model.norm.weight", "the cap applied to values only", "logits"),
 }
 BENIGN = ("nothing", "heads in two halves", "window as a finite number", "cap by exponentials")
 
@@ -80,7 +83,6 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
 
     def unnormed(self: Any, x: Any, rotary: Any, bias: Any, past: Any = None) -> Any:
         y, present = self.self_attn(self.input_layernorm(x), rotary, bias, past)
-        self.post_attention_layernorm(y * 0.5)
         x = x + y
         return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x))), present
 

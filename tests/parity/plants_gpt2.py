@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from plants import Plant, Replacement
+from plants import THE_MODEL, Plant, Replacement
 
 MODEL: tuple[str, dict[str, Any]] = ("gpt2", {})
 HEADS, WIDTH, FUSED = 6, 42, 3 * 42  # see `parity_models`
 BLOCK = "transformer.h.0"
 NORM, OUT = f"{BLOCK}.ln_1", f"{BLOCK}.attn.c_proj"
+ATTENTION, NORMS = f"{BLOCK}.attn", (NORM, f"{BLOCK}.ln_2", "transformer.ln_f")
 PLANTS = {
-    "bias of the norm dropped": Plant("F", NORM, "an RMS norm in its place, or `bias=False`"),
-    "unbiased variance": Plant("F", NORM, "`var` divides by n - 1 in PyTorch"),
-    "eps": Plant("F", NORM, "1e-6 for 1e-5"),
-    "eps outside of the root": Plant("F", NORM, "added to the deviation"),
-    "gelu by erf": Plant("F", f"{BLOCK}.mlp.c_proj", "`gelu` for `gelu_new`"),
+    "bias of the norm dropped": Plant("F", NORM, "an RMS norm in its place, or `bias=False`", NORMS),
+    "unbiased variance": Plant("F", NORM, "`var` divides by n - 1 in PyTorch", NORMS),
+    "eps": Plant("F", NORM, "1e-6 for 1e-5", NORMS[:2]),
+    "eps outside of the root": Plant("F", NORM, "added to the deviation", NORMS[:2]),
+    "gelu by erf": Plant("F", f"{BLOCK}.mlp.c_proj", "`gelu` for `gelu_new`", f"{BLOCK}.mlp"),
     "Conv1D not transposed": Plant("F", OUT, "[in, out] multiplied as [out, in]; square, so that it fits"),
-    "order of q, k, v": Plant("F", OUT, "k, q, v"),
-    "q, k, v head by head": Plant("F", OUT, "as GPT-NeoX has them"),
-    "scale left out": Plant("F", OUT, "scores not divided by the root"),
+    "order of q, k, v": Plant("F", OUT, "k, q, v", ATTENTION),
+    "q, k, v head by head": Plant("F", OUT, "as GPT-NeoX has them", ATTENTION),
+    "scale left out": Plant("F", OUT, "scores not divided by the root", ATTENTION),
     "bias of q, k, v dropped": Plant("F", f"{BLOCK}.attn.c_attn", "`bias=False` by default"),
     "positions count tokens": Plant("F", "transformer.wpe", "positions from the mask, under left padding"),
     "positions behind an offset": Plant("F", "transformer.wpe", "two rows in front, as OPT has them"),
-    "positions added twice": Plant("F", NORM, "in the embedding and in the model"),
-    "norm behind the branch": Plant("F", NORM, "post-norm for pre-norm"),
-    "residual from the norm": Plant("F", f"{BLOCK}.ln_2", "the sum takes the normed input"),
+    "positions added twice": Plant("F", NORM, "in the embedding and in the model", THE_MODEL),
+    "norm behind the branch": Plant("F", NORM, "post-norm for pre-norm", BLOCK),
+    "residual from the norm": Plant("F", f"{BLOCK}.ln_2", "the sum takes the normed input", BLOCK),
     "final norm left out": Plant("F", "transformer.ln_f", "the last norm left out"),
-    "dropout of the embedding left on": Plant("F", NORM, "training mode while evaluating"),
-    "dropout of the attention left on": Plant("F", OUT, "its rate passed whatever the mode"),
+    "dropout of the embedding left on": Plant("F", NORM, "training mode while evaluating", THE_MODEL),
+    "dropout of the attention left on": Plant("F", OUT, "its rate passed whatever the mode", ATTENTION),
     "head not tied": Plant("F", "logits", "a head of its own, never loaded"),
-    "tied head detached": Plant("G", "transformer.wte.weight", "a copy of the table at loading"),
-    "halved gradient of the table": Plant("G", "transformer.wte.weight", "tied gradients averaged"),
-    "positions not trained": Plant("G", "transformer.wpe.weight", "a buffer instead of a parameter"),
+    "tied head detached": Plant("G", "transformer.wte.weight", "a copy of the table at loading", "logits"),
+    "halved gradient of the table": Plant(
+        "G", "transformer.wte.weight", "tied gradients averaged", ("logits", "transformer.wte")
+    ),
+    "positions not trained": Plant("G", "transformer.wpe.weight", "a buffer instead of a parameter", "transformer.wpe"),
 }
 BENIGN = ("nothing", "mask of -10000", "q, k and v one by one", "loss in chunks", "layer norm in two passes")
 

@@ -10,20 +10,27 @@ MODEL: tuple[str, dict[str, Any]] = ("gpt_neox", {})
 WIDTH, HEADS = 48, 4  # see `parity_models`
 LAYER = "gpt_neox.layers.0"
 OUT = f"{LAYER}.attention.dense"
+ATTENTION = f"{LAYER}.attention"
+NORMS = (f"{LAYER}.input_layernorm", f"{LAYER}.post_attention_layernorm", "gpt_neox.final_layer_norm")
 PLANTS = {
-    "serial residual": Plant("F", f"{LAYER}.post_attention_layernorm", "use_parallel_residual overlooked"),
+    "serial residual": Plant("F", f"{LAYER}.post_attention_layernorm", "use_parallel_residual overlooked", LAYER),
     "one norm for both": Plant("F", f"{LAYER}.post_attention_layernorm", "as GPT-J and Falcon have it"),
-    "whole head rotated": Plant("F", OUT, "rotary_pct overlooked"),
-    "last part rotated": Plant("F", OUT, "the other end of the head"),
-    "pairs of neighbours": Plant("F", OUT, "as GPT-J rotates"),
-    "rotary base": Plant("F", OUT, "rotary_emb_base overlooked"),
-    "q, k, v side by side": Plant("F", OUT, "as GPT-2 has them"),
-    "gelu by tanh": Plant("F", f"{LAYER}.mlp.dense_4h_to_h", "`gelu_new` for `gelu`"),
-    "bias of the norm dropped": Plant("F", f"{LAYER}.input_layernorm", "an RMS norm in its place"),
-    "unbiased variance": Plant("F", f"{LAYER}.input_layernorm", "`var` divides by n - 1 in PyTorch"),
+    "whole head rotated": Plant("F", OUT, "rotary_pct overlooked", ATTENTION),
+    "last part rotated": Plant("F", OUT, "the other end of the head", ATTENTION),
+    "pairs of neighbours": Plant("F", OUT, "as GPT-J rotates", ATTENTION),
+    "rotary base": Plant("F", OUT, "rotary_emb_base overlooked", ATTENTION),
+    "q, k, v side by side": Plant("F", OUT, "as GPT-2 has them", ATTENTION),
+    "gelu by tanh": Plant("F", f"{LAYER}.mlp.dense_4h_to_h", "`gelu_new` for `gelu`", f"{LAYER}.mlp"),
+    "bias of the norm dropped": Plant("F", f"{LAYER}.input_layernorm", "an RMS norm in its place", NORMS),
+    "unbiased variance": Plant("F", f"{LAYER}.input_layernorm", "`var` divides by n - 1 in PyTorch", NORMS),
     "bias of the output dropped": Plant("F", OUT, "added before a sum over ranks, or lost"),
     "head scaled": Plant("F", "logits", "a muP factor"),
-    "attention detached": Plant("G", "gpt_neox.layers.1.attention.query_key_value.bias", "a kernel without gradient"),
+    "attention detached": Plant(
+        "G",
+        "gpt_neox.layers.1.attention.query_key_value.bias",
+        "a kernel without gradient",
+        "gpt_neox.layers.1.attention",
+    ),
 }
 BENIGN = ("nothing", "feed-forward first", "positions shifted", "q, k and v one by one")
 
@@ -56,7 +63,6 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
         return x + y + self.mlp(self.post_attention_layernorm(x + y))
 
     def one_norm(self: Any, x: Any, y: Any, normed: Any) -> Any:
-        self.post_attention_layernorm(normed)
         return x + y + self.mlp(normed)
 
     def feed_forward_first(self: Any, x: Any, rotary: Any, bias: Any, past: Any = None) -> Any:

@@ -13,29 +13,38 @@ O_PROJ = "model.layers.0.self_attn.o_proj"
 NORM = "model.layers.0.input_layernorm"
 EMBEDDING = "model.embed_tokens.weight"
 V_PROJ = "model.layers.1.self_attn.v_proj.bias"  # the last of the detached ones
+ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.0.mlp"
+NORMS = (NORM, "model.layers.0.post_attention_layernorm", "model.norm")
 PLANTS = {
-    "rope_interleaved": Plant("F", O_PROJ, "neighbouring dimensions turned as pairs, as in the original LLaMA release"),
-    "rope_backwards": Plant("F", O_PROJ, "sign of the sine"),
-    "gqa_order": Plant("F", O_PROJ, "key heads in another order (`repeat` for `repeat_interleave`)"),
-    "scale_missing_root": Plant("F", O_PROJ, "1/d, twice the root, for the scale of scores"),
-    "mask_polarity": Plant("F", O_PROJ, "1 taken for padding, as `nn.Transformer` and Megatron do"),
-    "mask_off_by_one": Plant("F", O_PROJ, "a query does not see itself"),
-    "mask_shows_the_next": Plant("F", O_PROJ, "a query sees the token that it has to guess"),
-    "padding_not_masked": Plant("F", O_PROJ, "the mask lost on the way"),
-    "half_softmax": Plant("F", O_PROJ, "softmax in half precision"),
-    "gelu_for_silu": Plant("F", "model.layers.0.mlp.down_proj", "another activation"),
-    "gate_and_up_swapped": Plant("F", "model.layers.0.mlp.down_proj", "the activation on the wrong half"),
-    "eps": Plant("F", NORM, "1e-5 for 1e-6"),
-    "variance_about_the_mean": Plant("F", NORM, "a layer norm's variance"),
-    "bias_dropped": Plant("F", "model.layers.0.self_attn.q_proj", "`bias=False` by default"),
+    "rope_interleaved": Plant(
+        "F", O_PROJ, "neighbouring dimensions turned as pairs, as in the original LLaMA release", ATTENTION
+    ),
+    "rope_backwards": Plant("F", O_PROJ, "sign of the sine", ATTENTION),
+    "gqa_order": Plant("F", O_PROJ, "key heads in another order (`repeat` for `repeat_interleave`)", ATTENTION),
+    "scale_missing_root": Plant("F", O_PROJ, "1/d, twice the root, for the scale of scores", ATTENTION),
+    "mask_polarity": Plant("F", O_PROJ, "1 taken for padding, as `nn.Transformer` and Megatron do", ATTENTION),
+    "mask_off_by_one": Plant("F", O_PROJ, "a query does not see itself", ATTENTION),
+    "mask_shows_the_next": Plant("F", O_PROJ, "a query sees the token that it has to guess", ATTENTION),
+    "padding_not_masked": Plant("F", O_PROJ, "the mask lost on the way", ATTENTION),
+    "half_softmax": Plant("F", O_PROJ, "softmax in half precision", ATTENTION),
+    "gelu_for_silu": Plant("F", "model.layers.0.mlp.down_proj", "another activation", MLP),
+    "gate_and_up_swapped": Plant("F", "model.layers.0.mlp.down_proj", "the activation on the wrong half", MLP),
+    "eps": Plant("F", NORM, "1e-5 for 1e-6", NORMS),
+    "variance_about_the_mean": Plant("F", NORM, "a layer norm's variance", NORMS),
+    "bias_dropped": Plant(
+        "F",
+        "model.layers.0.self_attn.q_proj",
+        "`bias=False` by default",
+        tuple(f"{ATTENTION}.{name}_proj" for name in "qkv"),
+    ),
     "residual_dropped": Plant("F", "model.layers.0", "the sum left out"),
     "final_norm_skipped": Plant("F", "model.norm", "the last norm left out"),
     "head_scaled": Plant("F", "logits", "a factor of 1.0001"),
     "labels_not_shifted": Plant("L", "loss", "shifted twice, in the data and in the model"),
     "padding_counted": Plant("L", "loss", "mean over all positions"),
-    "value_detached": Plant("G", V_PROJ, "`detach` on values"),
-    "tied_head_not_trained": Plant("G", EMBEDDING, "`detach` on the tied table"),
-    "pad_row_trained": Plant("G", EMBEDDING, "`padding_idx` forgotten"),
+    "value_detached": Plant("G", V_PROJ, "`detach` on values", "model.layers.1.self_attn"),
+    "tied_head_not_trained": Plant("G", EMBEDDING, "`detach` on the tied table", "logits"),
+    "pad_row_trained": Plant("G", EMBEDDING, "`padding_idx` forgotten", "model.embed_tokens"),
 }
 BENIGN = ("none", "rope_shifted", "finite_mask", "scale_after_matmul")
 

@@ -24,11 +24,13 @@ PLANTS = {
     "one expert fewer": Plant("F", CHOICE, "off by one in the number of experts"),
     "half precision": Plant("F", ROUTER, "router not kept in fp32"),
     "sigmoid": Plant("F", CHOICE, "scores of another family"),
-    "norms of heads swapped": Plant("F", f"{ATTENTION}.q_norm", "q for k"),
-    "norms behind the rotation": Plant("F", f"{ATTENTION}.q_norm", "order of norm and rotation"),
-    "norms of heads left out": Plant("F", f"{ATTENTION}.q_norm", "taken for a Qwen2"),
-    "router not trained": Plant("G", f"{ROUTER}.weight", "weights of the choice detached"),
-    "experts of one choice not trained": Plant("G", f"{EXPERTS}.down_proj", "in-place sums lose a term"),
+    "norms of heads swapped": Plant("F", f"{ATTENTION}.q_norm", "q for k", ATTENTION),
+    "norms behind the rotation": Plant("F", f"{ATTENTION}.q_norm", "order of norm and rotation", ATTENTION),
+    "norms of heads left out": Plant(
+        "F", f"{ATTENTION}.q_norm", "taken for a Qwen2", (f"{ATTENTION}.q_norm", f"{ATTENTION}.k_norm")
+    ),
+    "router not trained": Plant("G", f"{ROUTER}.weight", "weights of the choice detached", CHOICE),
+    "experts of one choice not trained": Plant("G", f"{EXPERTS}.down_proj", "in-place sums lose a term", EXPERTS),
 }
 BENIGN = ("nothing", "choices in another order", "blocks of one row", "every expert on every token")
 

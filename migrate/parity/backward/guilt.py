@@ -40,9 +40,8 @@ class Descent:
 def descend(free: Pass) -> Descent | None:
     """Walks from the loss to the module where gradients part; None if nothing differs.
 
-    Of the submodules, the last computed comes first. One that hands back something wrong, or has a parameter or a
-    submodule with a wrong gradient, is entered if what arrives at it agrees; if that differs already, the code behind
-    it is guilty, since all that was computed later agrees.
+    Of the submodules, the last computed comes first. One in which anything differs is entered if what arrives at it
+    agrees; if that differs already, the code behind it is guilty, since all that was computed later agrees.
     """
     path: list[str] = []
     node = ROOT

@@ -81,9 +81,10 @@ class Pass:
         return (BACK, look_back) if look_back is not None and look_back.wrong else None
 
     def differs(self, module: str) -> bool:
-        """Whether anything is wrong that a module, or a module inside of it, makes."""
+        """Whether anything is wrong that a module makes, or that arrives at or is made by a module inside of it."""
+        inside = (name for name, _ in self.tree.walk(module))
         return self.wrong(module) is not None or any(
-            any(look.wrong for look in self.own_of(name).values()) for name, _ in self.tree.walk(module)
+            self.wrong(name) is not None or ((look := self.arriving(name)) is not None and look.wrong) for name in inside
         )
 
     def worst(self, module: str) -> Look | None:
