@@ -14,7 +14,7 @@ from mappings.errors import UserError
 from migrate.report.chart import differences, line_chart, swatch
 from migrate.report.layer_chart import layer_chart
 from migrate.report.model import Curve, Finding, Report, Severity, Verdict
-from migrate.report.module_tree import Node, has_column, module_tree
+from migrate.report.module_tree import Node, compared_modules, has_column, module_tree
 from migrate.report.terminal import figure, location
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -167,7 +167,11 @@ def _section(index: int, report: Report) -> dict[str, Any]:
         "findings": _findings(report.findings),
         "trees": [tree for tree in trees if tree["nodes"]],
         "layers": _by_layer(tensors),
-        "tensors": [_tensor(row) for row in tensors if isinstance(row, Mapping)],
+        "tensors": [
+            {**_tensor(row), "module": row.get("module", "") if len(compared_modules(tensors)) > 1 else ""}
+            for row in tensors
+            if isinstance(row, Mapping)
+        ],
         "facts": list(_flat(facts)),
     }
 
@@ -175,10 +179,11 @@ def _section(index: int, report: Report) -> dict[str, Any]:
 def _by_layer(tensors: Sequence[Any]) -> list[tuple[str, Any]]:
     """(title, chart) of the stages of `BY_LAYER` that were compared."""
     found = []
+    by = "module" if len(compared_modules(tensors)) > 1 else "layer"
     for stage, what in BY_LAYER.items():
         rows = [row for row in tensors if isinstance(row, Mapping) and row.get("stage") == stage]
-        if (chart := layer_chart(rows, "relative difference")) is not None:
-            found.append((f"{what.capitalize()} by layer", chart))
+        if (chart := layer_chart(rows, "relative difference", by)) is not None:
+            found.append((f"{what.capitalize()} by {by}", chart))
     return found
 
 

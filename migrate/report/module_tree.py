@@ -55,8 +55,12 @@ def module_tree(facts: Mapping[str, Any]) -> list[Node]:
 
     Args:
         facts: of a parity report: `modules` where differences were explained, else the rows of stage F in `tensors`.
+            Where several modules were compared, each is a root; `module` of a row names it.
     """
-    rows = facts.get("modules") or _from_outputs(facts.get("tensors", []))
+    explained, tensors = facts.get("modules") or [], facts.get("tensors") or []
+    rows = explained or _from_outputs(tensors)
+    if len(names := compared_modules([*tensors, *explained])) > 1:
+        rows = [row for name in names for row in _rooted(name, explained, tensors)]
     roots: list[Node] = []
     path: list[Node] = []
     for row in rows:
@@ -67,6 +71,26 @@ def module_tree(facts: Mapping[str, Any]) -> list[Node]:
     for root in roots:
         _sum_up(root)
     return _folded(roots)
+
+
+def compared_modules(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the modules that were compared, where a report says of which each row is."""
+    return list(dict.fromkeys(str(row["module"]) for row in rows if isinstance(row, Mapping) and "module" in row))
+
+
+def _rooted(
+    name: str, explained: Sequence[Mapping[str, Any]], tensors: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Rows of one compared module, below a row for itself with the largest difference of what it gives."""
+    mine: Sequence[Mapping[str, Any]] = [row for row in explained if row.get("module") == name]
+    mine = mine or _from_outputs([row for row in tensors if row.get("module") == name])
+    if not mine:
+        return []
+    given = [row for row in mine if row["depth"] == 0 and str(row["name"]).startswith("(output)")] or mine
+    worst = max(given, key=lambda row: _size(row.get("output")))
+    verdict = "agrees" if all(row["verdict"] in ("agrees", "not judged") for row in mine) else "differs"
+    head = {"name": name, "depth": 0, "output": worst.get("output"), "limit": worst.get("limit"), "verdict": verdict}
+    return [head, *({**row, "depth": row["depth"] + 1} for row in mine)]
 
 
 def has_column(nodes: Sequence[Node], column: int) -> bool:
@@ -154,8 +178,12 @@ def _worst(errors: Sequence[Error | None]) -> Error | None:
 def _error(value: object, limit: float) -> Error | None:
     if value is None:
         return None
-    size = float(value) if isinstance(value, int | float | str) else math.nan
+    size = _size(value)
     return Error("0" if size == 0 else f"{size:.1e}", percent(size), not size <= limit)
+
+
+def _size(value: object) -> float:
+    return float(value) if isinstance(value, int | float | str) else math.nan
 
 
 def _sum_up(node: Node) -> None:

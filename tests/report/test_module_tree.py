@@ -74,6 +74,26 @@ def test_without_an_explanation_the_outputs_of_stage_f_make_the_tree() -> None:
     assert module_tree({}) == []
 
 
+def test_each_of_several_compared_modules_is_a_root() -> None:
+    def tensor(module: str, name: str, stage: str = "F", relative: float = 1e-7) -> dict[str, Any]:
+        return {"module": module, "stage": stage, "name": name, "relative": relative, "limit": 1e-5, "differs": False}
+
+    names = [f"part {number}" for number in range(7)]
+    tensors = [one for name in names for one in (tensor(name, "up"), tensor(name, "(output)", relative=3e-7))]
+    tensors += [tensor(name, "up.weight", "G") for name in names] + [tensor("last", "gone", "W")]
+    explained = [row("up", 0, "guilty", 1e-2, module="part 6"), row("(output)", 0, "heir", 2e-2, module="part 6")]
+    nodes = module_tree({"tensors": tensors, "modules": explained})
+    assert [node.short for node in nodes] == ["part 0 to part 5 (6)", "part 6"]
+    assert [node.verdict for node in nodes] == ["agrees", "differs"] and nodes[1].is_open
+    assert [error and error.text for error in nodes[1].errors] == [None, "2.0e-02", None]
+    assert [child.name for child in find(nodes, "part 3").children] == ["up", "(output)"]
+    assert len(module_tree({"tensors": tensors[:2]})) == 2, "one module is no root of itself"
+    gradients = [one for one in tensors if one["stage"] == "G"]
+    chart = str(layer_chart(gradients, "relative difference", "module"))
+    assert re.findall(r'class="tick"[^>]*middle">([^<]+)<', chart) == names
+    assert "part 0: up.weight: 1e-07" in chart
+
+
 @pytest.mark.parametrize(
     ("value", "place"), [(0.0, "0"), (1e-12, "0.0"), (1e-9, "0.0"), (1e-6, "33.3"), (1.0, "100.0"), (50.0, "100.0")]
 )
