@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from parity_models import make
 
-from migrate.captures.store import CaptureWriter
+from migrate.captures.store import Capture, CaptureWriter
+from migrate.parity.layouts.request import Request
 from migrate.parity.plan import Plan
 from migrate.parity.tolerances import Tolerances
 from migrate.parity.training import stage
@@ -118,3 +119,76 @@ def test_every_step_has_a_batch_of_its_own(tmp_path: Path) -> None:
     batches = read_batches(tmp_path / "b.npz")
     assert len(batches) == 12 == len({batch["input_ids"].tobytes() for batch in batches})
     assert (settings(12).warmup_steps, settings(3).warmup_steps, settings(12).run_steps) == (2, 1, 12)
+
+
+def ranks(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[dict[str, np.ndarray] | str]
+) -> Report:
+    """Stage C of a layout whose ranks have these curves, or reasons why they have none."""
+    captures: list[Capture | str] = []
+    for number, tensors in enumerate(found):
+        if not isinstance(tensors, str):
+            folder = tmp_path / f"curves{number}"
+            folder.mkdir()
+            with CaptureWriter(folder, {}).stage(STAGE) as stored:
+                stored.update(tensors)
+        captures.append(tensors if isinstance(tensors, str) else Capture.read(folder))
+    own = stage.Training(plan, plan.job.directory, tmp_path / "out", STEPS, 0, Tolerances(), 300)
+    own.__dict__["reference"] = captures[0]
+    monkeypatch.setattr(stage, "capture_ranks", lambda *_: captures[1:])
+    report = Report("parity model", "m")
+    own.judge(report, Request.read("dp=2"))
+    return report
+
+
+def test_ranks_tell_the_same_curve(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    off = curves(RIGHT)
+    off[LOSS][3] = np.nextafter(off[LOSS][3], 9)
+    report = ranks(plan, tmp_path, monkeypatch, [curves(RIGHT, RIGHT), curves(RIGHT), off])
+    assert [one.verdict for one in report.stages] == [Verdict.FAIL, Verdict.PASS]
+    assert [one.code for one in report.findings] == ["P701"]
+    assert "rank 1 has another loss than rank 0 at step 4" in report.findings[0].message
+
+
+def test_a_rank_without_a_curve_is_named(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = ranks(plan, tmp_path, monkeypatch, [curves(RIGHT, RIGHT), curves(RIGHT), "no kernel for Foo"])
+    assert report.exit_code == 2
+    assert report.stages[0].message == "MindSpore, rank 1 of 2: no kernel for Foo"
+
+
+STALE = """
+from mindspore import Tensor
+from ms_models.parallel.parameter_sharding import ParameterSharding as m
+
+take = m.take
+
+
+def stale(self, parameters):
+    if not hasattr(self, "first"):
+        self.first = [Tensor(one.asnumpy().copy()) for one in self.kept]
+    now, self.kept = self.kept, self.first
+    take(self, parameters)
+    self.kept = now
+
+
+m.take = stale
+"""
+
+
+@pytest.mark.grid
+@pytest.mark.multi_process
+@pytest.mark.parametrize("fault", ["", STALE], ids=["no fault", "weights of before the first update are gathered"])
+def test_ranks_that_train(fault: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "planted_ranks.py").write_text(
+        f"import sys\nfrom pathlib import Path\nfrom migrate.parity.training import rank\n{fault}\n"
+        "rank.main(*map(Path, sys.argv[1:4]), sys.argv[4])\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(stage, "RANK", "planted_ranks")
+    request = Request.read("dp=2,zero=3")
+    report = Report("parity model", "m")
+    stage.Training(plan, plan.job.directory, tmp_path / "out", 5, 0, Tolerances(), 300, request).judge(report, request)
+    verdict = Verdict.FAIL if fault else Verdict.PASS
+    assert [(one.verdict, one.compared) for one in report.stages] == [(verdict, 5), (verdict, 5)], report.stages
+    if fault:
+        assert "4 of 5 steps differ, the first is step 2" in report.findings[0].message
