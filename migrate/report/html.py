@@ -34,6 +34,7 @@ BACKWARD = {
     "heads": ("Arriving", "Made", "Alone"),
 }
 """Words of the trees of modules."""
+OPEN_STAGES = 30  # of more, those that pass are folded
 OPEN_FINDINGS = 12  # longer lists start folded
 
 
@@ -146,22 +147,27 @@ def _section(index: int, report: Report) -> dict[str, Any]:
         _tree(BACKWARD, module_tree({"modules": facts.pop("modules backward", None)})),
     ]
     counts = {severity.value: sum(f.severity is severity for f in report.findings) for severity in Severity}
+    stages = [
+        {
+            "name": stage.name,
+            "verdict": stage.verdict.value,
+            "compared": "" if stage.compared is None else f"{stage.compared:,}",
+            "message": stage.message,
+            "figures": [(name, figure(value)) for name, value in stage.figures.items()],
+        }
+        for stage in report.stages
+    ]
+    odd = [stage for stage in stages if stage["verdict"] in (Verdict.FAIL.value, Verdict.COULD_NOT_RUN.value)]
+    shown = stages if len(stages) <= OPEN_STAGES else odd
     return {
         "id": f"report-{index}",
         "has_body": bool(report.stages or report.findings or facts),
         "command": report.command,
         "subject": report.subject,
         "outcome": OUTCOMES[report.exit_code],
-        "stages": [
-            {
-                "name": stage.name,
-                "verdict": stage.verdict.value,
-                "compared": "" if stage.compared is None else f"{stage.compared:,}",
-                "message": stage.message,
-                "figures": [(name, figure(value)) for name, value in stage.figures.items()],
-            }
-            for stage in report.stages
-        ],
+        "stages": stages,
+        "shown": shown,
+        "folded": [stage for stage in stages if stage not in shown],
         "passed": sum(stage.verdict is Verdict.PASS for stage in report.stages),
         "counts": [(name, number) for name, number in counts.items() if number],
         "findings": _findings(report.findings),

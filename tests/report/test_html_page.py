@@ -191,6 +191,15 @@ def test_many_findings_are_grouped_folded_and_all_there(tmp_path: Path) -> None:
     assert path.stat().st_size < 1_500_000
 
 
+def test_of_many_stages_those_that_pass_are_folded(tmp_path: Path) -> None:
+    stages = [Stage(f"m{number}: W weights", Verdict.PASS, "equal", 1) for number in range(40)]
+    stages[7] = Stage("m7: W weights", Verdict.FAIL, "differ", 1)
+    text = render([Report("parity code", "out", stages=stages)], tmp_path / "page.html").read_text(encoding="utf-8")
+    before, _, folded = text.partition("<details><summary>39 more stages, 39 of 40 pass</summary>")
+    assert "m7: W weights" in before and "m8: W weights" not in before
+    assert "m7: W weights" not in folded and "m8: W weights" in folded
+
+
 def test_the_worst_outcome_heads_the_page(tmp_path: Path) -> None:
     clean = Report("a", "a", stages=[Stage("s", Verdict.PASS, "fine", 1)])
     broken = Report("b", "b", stages=[Stage("s", Verdict.COULD_NOT_RUN, "no")])
