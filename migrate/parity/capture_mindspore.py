@@ -99,8 +99,8 @@ def record(cells: Mapping[str, Any], names: Sequence[str], recorder: Recorder) -
             router = cells[name.removesuffix(CHOICE)]
             handles.append(router.register_forward_hook(partial(recorder.choose, name)))
             continue
+        handles.append(cells[name].register_forward_pre_hook(partial(recorder.enter, name), with_kwargs=True))
         cell = cells.get(f"{name}.{LOGITS_OF_ROUTER}", cells[name])
-        handles.append(cell.register_forward_pre_hook(partial(recorder.enter, name), with_kwargs=True))
         handles.append(cell.register_forward_hook(partial(recorder.leave, name)))
     return handles
 

@@ -9,13 +9,15 @@ from plants import Plant, Replacement
 MODEL: tuple[str, dict[str, Any]] = ("gemma3_text", {})
 ATTENTION, LATER = "model.layers.0.self_attn", "model.layers.1.self_attn"
 PLANTS = {
-    "rotary bases swapped": Plant("F", f"{ATTENTION}.o_proj", "local for global"),
-    "local base in all layers": Plant("F", f"{LATER}.o_proj", "rope_local_base_freq taken for the only one"),
-    "global base in all layers": Plant("F", f"{ATTENTION}.o_proj", "rope_theta taken for the only one"),
-    "norms of heads without the one": Plant("F", f"{ATTENTION}.q_norm", "a Qwen3's norm"),
-    "norms of heads behind the rotation": Plant("F", f"{ATTENTION}.q_norm", "order of norm and rotation"),
-    "window one longer": Plant("F", f"{ATTENTION}.o_proj", "`<=` for `<`"),
-    "pattern of layers shifted": Plant("F", f"{ATTENTION}.o_proj", "layers counted from 1"),
+    "rotary bases swapped": Plant("F", f"{ATTENTION}.o_proj", "local for global", ATTENTION),
+    "local base in all layers": Plant("F", f"{LATER}.o_proj", "rope_local_base_freq taken for the only one", LATER),
+    "global base in all layers": Plant("F", f"{ATTENTION}.o_proj", "rope_theta taken for the only one", ATTENTION),
+    "norms of heads without the one": Plant(
+        "F", f"{ATTENTION}.q_norm", "a Qwen3's norm", (f"{ATTENTION}.q_norm", f"{ATTENTION}.k_norm")
+    ),
+    "norms of heads behind the rotation": Plant("F", f"{ATTENTION}.q_norm", "order of norm and rotation", ATTENTION),
+    "window one longer": Plant("F", f"{ATTENTION}.o_proj", "`<=` for `<`", ATTENTION),
+    "pattern of layers shifted": Plant("F", f"{ATTENTION}.o_proj", "layers counted from 1", ATTENTION),
 }
 BENIGN = ("nothing", "norms of heads in one product")
 

@@ -8,16 +8,21 @@ from plants import Plant, Replacement
 
 MODEL: tuple[str, dict[str, Any]] = ("glm4", {})
 LAYER = "model.layers.0"
-OUT, DOWN = f"{LAYER}.self_attn.o_proj", f"{LAYER}.mlp.down_proj"
+ATTENTION, MLP = f"{LAYER}.self_attn", f"{LAYER}.mlp"
+OUT, DOWN = f"{ATTENTION}.o_proj", f"{MLP}.down_proj"
 PLANTS = {
-    "norm behind attention left out": Plant("F", f"{LAYER}.post_attention_layernorm", "a Llama's layer"),
-    "norm behind the feed-forward left out": Plant("F", LAYER, "a Llama's layer"),
-    "norms behind the branches swapped": Plant("F", f"{LAYER}.post_self_attn_layernorm", "post_mlp for post_self_attn"),
-    "halves instead of pairs": Plant("F", OUT, "a Llama's rotation"),
-    "whole head rotated": Plant("F", OUT, "partial_rotary_factor overlooked"),
-    "gate and up swapped": Plant("F", DOWN, "[up, gate] in one tensor"),
-    "gate and up in turn": Plant("F", DOWN, "their rows by turns"),
-    "bias of q, k, v dropped": Plant("F", f"{LAYER}.self_attn.q_proj", "attention_bias overlooked"),
+    "norm behind attention left out": Plant("F", f"{LAYER}.post_self_attn_layernorm", "a Llama's layer"),
+    "norm behind the feed-forward left out": Plant("F", f"{LAYER}.post_mlp_layernorm", "a Llama's layer"),
+    "norms behind the branches swapped": Plant(
+        "F", f"{LAYER}.post_self_attn_layernorm", "post_mlp for post_self_attn", LAYER
+    ),
+    "halves instead of pairs": Plant("F", OUT, "a Llama's rotation", ATTENTION),
+    "whole head rotated": Plant("F", OUT, "partial_rotary_factor overlooked", ATTENTION),
+    "gate and up swapped": Plant("F", DOWN, "[up, gate] in one tensor", MLP),
+    "gate and up in turn": Plant("F", DOWN, "their rows by turns", MLP),
+    "bias of q, k, v dropped": Plant(
+        "F", f"{ATTENTION}.q_proj", "attention_bias overlooked", tuple(f"{ATTENTION}.{name}_proj" for name in "qkv")
+    ),
 }
 BENIGN = ("nothing", "gate and up one by one")
 
@@ -45,13 +50,6 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
 
         return layer, "construct", construct
 
-    def without(norm: Any) -> Any:
-        def unused(y: Any) -> Any:
-            norm(y)
-            return y
-
-        return unused
-
     def whole(self: Any, ids: Any, positions: Any = None) -> Any:
         steps = ms.Tensor(10000.0 ** -(np.arange(6) / 6), ms.float32)
         angles = (ids.astype(ms.float32).expand_dims(-1) * steps).expand_dims(2)
@@ -65,19 +63,15 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
         return Phi3MLP, "construct", construct
 
     def one_by_one(self: Any, x: Any) -> Any:
-        self.gate_up_proj(x)
-        gate, up = ops.split(self.gate_up_proj.weight, 52, 0)
-        return self.down_proj(ops.silu(ops.matmul(x, gate.T)) * ops.matmul(x, up.T))
+        if not self.weight.name.endswith("gate_up_proj.weight"):
+            return linear(self, x)
+        return ops.concat([ops.matmul(x, rows.T) for rows in ops.split(self.weight, 52, 0)], -1)
 
     return {
         "nothing": (glm, "rotate_pairs", glm.rotate_pairs),
-        "gate and up one by one": (Phi3MLP, "construct", one_by_one),
-        "norm behind attention left out": combine(
-            lambda self: (without(self.post_self_attn_layernorm), self.post_mlp_layernorm)
-        ),
-        "norm behind the feed-forward left out": combine(
-            lambda self: (self.post_self_attn_layernorm, without(self.post_mlp_layernorm))
-        ),
+        "gate and up one by one": (ColumnParallelLinear, "construct", one_by_one),
+        "norm behind attention left out": combine(lambda self: (lambda y: y, self.post_mlp_layernorm)),
+        "norm behind the feed-forward left out": combine(lambda self: (self.post_self_attn_layernorm, lambda y: y)),
         "norms behind the branches swapped": combine(
             lambda self: (self.post_mlp_layernorm, self.post_self_attn_layernorm)
         ),

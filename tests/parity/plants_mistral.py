@@ -7,12 +7,13 @@ from typing import Any
 from plants import Plant, Replacement
 
 MODEL: tuple[str, dict[str, Any]] = ("mistral", {})
-OUT = "model.layers.0.self_attn.o_proj"
+ATTENTION = "model.layers.0.self_attn"
+OUT = f"{ATTENTION}.o_proj"
 PLANTS = {
-    "window one longer": Plant("F", OUT, "`<=` for `<`"),
-    "window one shorter": Plant("F", OUT, "counted without the token itself"),
-    "no window": Plant("F", OUT, "sliding_window overlooked"),
-    "window to both sides": Plant("F", OUT, "the causal mask replaced, not narrowed"),
+    "window one longer": Plant("F", OUT, "`<=` for `<`", ATTENTION),
+    "window one shorter": Plant("F", OUT, "counted without the token itself", ATTENTION),
+    "no window": Plant("F", OUT, "sliding_window overlooked", ATTENTION),
+    "window to both sides": Plant("F", OUT, "the causal mask replaced, not narrowed", ATTENTION),
 }
 BENIGN = ("nothing", "recomputing", "queries in blocks")
 

@@ -15,7 +15,7 @@ PLANTS = {
     "choice not renormalised": Plant("F", CHOICE, "norm_topk_prob of another family"),
     "noise of the router left on": Plant("F", f"{BLOCK}.gate", "jitter while evaluating"),
     "second expert's weight by chance": Plant("F", CHOICE, "top-2 sampling of older routers"),
-    "window one longer": Plant("F", f"{ATTENTION}.o_proj", "`<=` for `<`"),
+    "window one longer": Plant("F", f"{ATTENTION}.o_proj", "`<=` for `<`", ATTENTION),
 }
 BENIGN = ("nothing", "softmax of the chosen logits")
 

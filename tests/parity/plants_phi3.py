@@ -7,13 +7,14 @@ from typing import Any
 from plants import Plant, Replacement
 
 MODEL: tuple[str, dict[str, Any]] = ("phi3", {})
-OUT, DOWN = "model.layers.0.self_attn.o_proj", "model.layers.0.mlp.down_proj"
+ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.0.mlp"
+OUT, DOWN = f"{ATTENTION}.o_proj", f"{MLP}.down_proj"
 PLANTS = {
-    "k, q, v": Plant("F", OUT, "order within the fused tensor"),
-    "q, v, k": Plant("F", OUT, "order within the fused tensor"),
-    "group by group": Plant("F", OUT, "as Megatron and InternLM2 fuse grouped heads"),
-    "gate and up swapped": Plant("F", DOWN, "[up, gate] in one tensor"),
-    "window one longer": Plant("F", OUT, "`<=` for `<`"),
+    "k, q, v": Plant("F", OUT, "order within the fused tensor", ATTENTION),
+    "q, v, k": Plant("F", OUT, "order within the fused tensor", ATTENTION),
+    "group by group": Plant("F", OUT, "as Megatron and InternLM2 fuse grouped heads", ATTENTION),
+    "gate and up swapped": Plant("F", DOWN, "[up, gate] in one tensor", MLP),
+    "window one longer": Plant("F", OUT, "`<=` for `<`", ATTENTION),
 }
 BENIGN = ("nothing", "q, k and v one by one")
 
@@ -25,8 +26,9 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
     from ms_models.families import decoder
     from ms_models.families.phi3.model import Phi3Attention as Attention
     from ms_models.families.phi3.model import Phi3MLP
+    from ms_models.parallel.linear import ColumnParallelLinear
 
-    project, window = Attention.project, decoder.within_window
+    project, window, linear = Attention.project, decoder.within_window, ColumnParallelLinear.construct
 
     def cut(sizes: list[int], order: tuple[int, int, int]) -> Replacement:
         def split(self: Any, x: Any) -> Any:
@@ -42,9 +44,9 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
         return tuple(part.reshape(*x.shape[:2], -1, self.width) for part in (q, k, v))
 
     def one_by_one(self: Any, x: Any) -> Any:
-        self.qkv_proj(x)
-        rows = ops.split(self.qkv_proj.weight, [6 * 8, 2 * 8, 2 * 8], 0)
-        return tuple(ops.matmul(x, part.T).reshape(*x.shape[:2], -1, self.width) for part in rows)
+        if not self.weight.name.endswith("qkv_proj.weight"):
+            return linear(self, x)
+        return ops.concat([ops.matmul(x, rows.T) for rows in ops.split(self.weight, [6 * 8, 2 * 8, 2 * 8], 0)], -1)
 
     def swapped(self: Any, x: Any) -> Any:
         up, gate = ops.split(self.gate_up_proj(x), 52, -1)
@@ -52,7 +54,7 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
 
     return {
         "nothing": (Attention, "project", project),
-        "q, k and v one by one": (Attention, "project", one_by_one),
+        "q, k and v one by one": (ColumnParallelLinear, "construct", one_by_one),
         "k, q, v": cut([2, 6, 2], (1, 0, 2)),
         "q, v, k": cut([6, 2, 2], (0, 2, 1)),
         "group by group": (Attention, "project", by_groups),

@@ -7,12 +7,13 @@ from typing import Any
 from plants import Plant, Replacement
 
 MODEL: tuple[str, dict[str, Any]] = ("roberta", {})
+WORDS = "roberta.embeddings.word_embeddings"
 TABLE = "roberta.embeddings.position_embeddings"
 PLANTS = {
     "positions from 0": Plant("F", TABLE, "a BERT's positions"),
     "positions from pad": Plant("F", TABLE, "off by one"),
     "positions count padding": Plant("F", TABLE, "an offset instead of a count"),
-    "row of padding trained": Plant("G", "roberta.embeddings.word_embeddings.weight", "`padding_idx` forgotten"),
+    "row of padding trained": Plant("G", f"{WORDS}.weight", "`padding_idx` forgotten", WORDS),
 }
 BENIGN = ("nothing",)
 

@@ -82,9 +82,10 @@ class Pass:
 
     def differs(self, module: str) -> bool:
         """Whether anything is wrong that a module makes, or that arrives at or is made by a module inside of it."""
-        inside = (name for name, _ in self.tree.walk(module))
-        return self.wrong(module) is not None or any(
-            self.wrong(name) is not None or ((look := self.arriving(name)) is not None and look.wrong) for name in inside
+        inside = [name for name, _ in self.tree.walk(module)]
+        arriving = (self.arriving(name) for name in inside)
+        return any(self.wrong(name) is not None for name in (module, *inside)) or any(
+            look is not None and look.wrong for look in arriving
         )
 
     def worst(self, module: str) -> Look | None:

@@ -19,6 +19,7 @@ from migrate.parity.tolerances import Tolerances
 from migrate.processes import run
 
 TORCH, MINDSPORE = "migrate.parity.backward.torch_side", "migrate.parity.backward.mindspore_side"
+GUILTY = ("P402", "P403")
 FREE, FORCED = "free", "forced"
 """Folders of the candidate's two captures."""
 
@@ -73,7 +74,8 @@ def explained(
     """Adds to the verdict of stage G what explains it.
 
     Args:
-        judgement: gets the findings.
+        judgement: gets the findings; where a forced pass names the guilty, the tensor nearest to the loss stays of
+            those that differ, the others stand in the facts.
         proof: what both sides computed, or why there is nothing.
         suspects: what may be the matter at a place.
     """
@@ -81,6 +83,9 @@ def explained(
         result = Explanation([finding("P405", f"no gradients at modules: {proof}")])
     else:
         result = explain_backward(proof, suspects)
+    if any(one.code in GUILTY for one in result.findings):
+        listed = [one for one in judgement.findings if one.code == "P401"]
+        judgement.findings[:] = [one for one in judgement.findings if one not in listed[1:]]
     judgement.findings += result.findings
     return result
 
