@@ -75,12 +75,12 @@ RULES: dict[str, tuple[str, str]] = {
     "P402": (
         "Fed with the reference's own inputs and the gradient of its output, this module makes a wrong gradient: it is "
         "guilty, not an heir.",
-        "Its forward pass agrees, so look at what only the backward pass has: stop_gradient, a hand-written bprop, a "
+        "Where stage F passes, look at what only the backward pass has: stop_gradient, a hand-written bprop, a "
         "detached or copied parameter, a factor on a gradient.",
     ),
     "P403": (
         "Fed with the reference's own values and gradients, the code between these submodules makes another gradient.",
-        "Its forward pass agrees, so look at what only the backward pass has: stop_gradient, a hand-written bprop, a "
+        "Where stage F passes, look at what only the backward pass has: stop_gradient, a hand-written bprop, a "
         "branch that is cut off.",
     ),
     "P404": (
