@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrate.captures.store import Capture
+from migrate.parity import command
 from migrate.parity.layouts.disagreeing import disagreeing
 from migrate.parity.layouts.launching import collect, start_ranks
 from migrate.parity.layouts.request import Request
@@ -32,14 +33,23 @@ class Launch:
     references: dict[tuple[str, str], Capture]
     folders: dict[str, Path]
 
-    def judged(self, name: str, case: tuple[str, str]) -> list[tuple[str, Judgement]]:
-        """Stages of a case with their verdicts, up to the first that does not pass."""
+    def judged(self, name: str, case: tuple[str, str], in_fp64: bool = False) -> list[tuple[str, Judgement]]:
+        """Stages of a case with their verdicts, up to the first that does not pass.
+
+        Args:
+            name: of the case.
+            case: its model and layout.
+            in_fp64: whether PyTorch's rounding may widen a bound, as the command has it.
+        """
         plan, reference = self.plans[case], self.references[case]
         captured, disagreements = collect(plan, plan.job, Request.read(case[1]), self.folders[name], None)
         assert isinstance(captured, Capture), captured
         found = []
         for stage in ORDER:
             result = judge(stage, reference, captured, plan.batch, plan.names(stage), Tolerances())
+            if in_fp64 and stage in command.ROUNDED and result.stage.verdict is Verdict.FAIL:
+                exact = command._Noise(plan.job, self.folders[name] / f"exact {stage}", 120).capture()
+                result = judge(stage, reference, captured, plan.batch, plan.names(stage), Tolerances(), exact)
             found.append((stage, disagreeing(result, stage, disagreements)))
             if found[-1][1].stage.verdict is not Verdict.PASS:
                 break
