@@ -19,7 +19,7 @@ PLANTS = {
     "window one longer": Plant("F", f"{ATTENTION}.o_proj", "`<=` for `<`", ATTENTION),
     "pattern of layers shifted": Plant("F", f"{ATTENTION}.o_proj", "layers counted from 1", ATTENTION),
 }
-BENIGN = ("nothing", "norms of heads in one product")
+BENIGN = ("nothing", "norms in one product")
 
 
 def replacements() -> dict[str, Replacement | list[Replacement]]:
@@ -41,19 +41,15 @@ def replacements() -> dict[str, Replacement | list[Replacement]]:
     def behind(self: Any, x: Any, rotary: Any) -> Any:
         return (self.q_norm if x.shape[2] == self.heads else self.k_norm)(turn(self, x, rotary))
 
-    def in_one(self: Any, q: Any, k: Any) -> Any:
-        def normed(norm: Any, x: Any) -> Any:
-            norm(x)
-            return x * ops.rsqrt((x * x).mean(-1, keep_dims=True) + norm.eps) * (1.0 + norm.weight)
-
-        return normed(self.q_norm, q), normed(self.k_norm, k)
+    def in_one(self: Any, x: Any) -> Any:
+        return x * (ops.rsqrt((x * x).mean(-1, keep_dims=True) + self.eps) * (1.0 + self.weight))
 
     def shifted(self: Any, x: Any, rotary: Any) -> Any:
         return plain(self, x, rotary[:2] if self.is_local else rotary[2:])
 
     return {
         "nothing": (Gemma3Rotary, "construct", tables),
-        "norms of heads in one product": (Gemma3Attention, "before_rotation", in_one),
+        "norms in one product": (OffsetRMSNorm, "construct", in_one),
         "rotary bases swapped": chosen(2, 3, 0, 1),
         "local base in all layers": chosen(2, 3, 2, 3),
         "global base in all layers": chosen(0, 1, 0, 1),

@@ -6,7 +6,9 @@ What changes nothing passes everywhere, and nobody is guilty.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +75,23 @@ class Captures:
             found = explain(Evidence(self.reference, *sides, mask, Tolerances(), self.exact), lambda place: ())
         else:
             reference = Capture.read(self.out / plants.BACKWARD)
-            passes = (Capture.read(folder / plants.BACKWARD / kind) for kind in (FREE, FORCED))
-            proof = BackwardEvidence(reference, *passes, Tolerances(), self.exact_backward)
+            free, forced = (Capture.read(folder / plants.BACKWARD / kind) for kind in (FREE, FORCED))
+            proof = BackwardEvidence(reference, free, forced, Tolerances(), self.exact_backward)
             found = explain_backward(proof, lambda place: ())
         assert {one.code for one in found.findings} <= {"P203", "P204", "P402", "P403"}, found.findings
         return [one.tensor or "" for one in found.findings]
 
 
 @pytest.fixture(scope="module")
-def captures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Captures:
-    family, settings = importlib.import_module(request.param).MODEL
-    out = tmp_path_factory.mktemp(request.param)
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Captures]:
+    """By module of plants; each is captured once. (pytest makes a parametrized fixture anew for every test.)"""
+    return cache(partial(capture, tmp_path_factory))
+
+
+def capture(tmp_path_factory: pytest.TempPathFactory, name: str) -> Captures:
+    """Both sides, with every fault of a module of plants."""
+    family, settings = importlib.import_module(name).MODEL
+    out = tmp_path_factory.mktemp(name)
     plan = Plan.make(make(family, out / "model", **settings), STAGES, out)
     sides = []
     for dtype, backward in ((plants.REFERENCE, plants.BACKWARD), ("float64", "backward64")):
@@ -92,21 +100,21 @@ def captures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             assert isinstance(side, Capture) and not side.errors, side
             sides.append(side)
     plan.job.write(out / "job.json")
-    outcome = run(plants.command(request.param, out / "job.json", out), 900, plants.environment())
+    outcome = run(plants.command(name, out / "job.json", out), 900, plants.environment())
     assert outcome.returncode == 0, outcome.reason()
     return Captures(plan, sides[0], sides[2], sides[3], out)
 
 
-@pytest.mark.parametrize(("captures", "name"), cases("PLANTS"), indirect=["captures"])
-def test_a_planted_fault_is_found_and_located(captures: Captures, name: str, request: pytest.FixtureRequest) -> None:
-    module = importlib.import_module(request.node.callspec.params["captures"])
-    plant = module.PLANTS[name]
-    assert captures.first_bad(name) == (plant.stage, plant.place)
+@pytest.mark.parametrize(("module", "name"), cases("PLANTS"))
+def test_a_planted_fault_is_found_and_located(module: str, name: str, captures: Callable[[str], Captures]) -> None:
+    plant, found = importlib.import_module(module).PLANTS[name], captures(module)
+    assert found.first_bad(name) == (plant.stage, plant.place)
     if plant.stage in EXPLAINED:
-        assert captures.guilty(name, plant.stage) == list(plant.culprits())
+        assert found.guilty(name, plant.stage) == list(plant.culprits())
 
 
-@pytest.mark.parametrize(("captures", "name"), cases("BENIGN"), indirect=["captures"])
-def test_what_changes_nothing_gives_no_alarm(captures: Captures, name: str) -> None:
-    assert captures.first_bad(name) == (None, None)
-    assert [captures.guilty(name, stage) for stage in EXPLAINED] == [[], []]
+@pytest.mark.parametrize(("module", "name"), cases("BENIGN"))
+def test_what_changes_nothing_gives_no_alarm(module: str, name: str, captures: Callable[[str], Captures]) -> None:
+    found = captures(module)
+    assert found.first_bad(name) == (None, None)
+    assert [found.guilty(name, stage) for stage in EXPLAINED] == [[], []]
