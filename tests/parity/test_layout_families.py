@@ -12,6 +12,9 @@ from layout_launch import Launch
 from layout_launch import launch as start
 from parity_models import CONFIGS, ENCODERS, make
 
+from mappings.errors import UserError
+from migrate.parity.layouts.request import Request
+from migrate.parity.plan import Plan
 from migrate.report import Verdict
 
 LAYOUTS = ("tp=2", "tp=2,sequence_parallel=true", "dp=2,zero=2", "dp=2,zero=3", "pp=2", "cp=2", "dp=2,ep=2")
@@ -22,7 +25,7 @@ OWN: dict[str, dict[str, object]] = {"qwen3_moe": {"num_experts": 6}}
 def fits(family: str, layout: str) -> bool:
     """Whether a family can be divided so; the command refuses the others before anything starts."""
     if family in ENCODERS:
-        return layout in ("tp=2", "dp=2,zero=2")
+        return layout in ("tp=2", "tp=2,sequence_parallel=true", "dp=2,zero=2")
     return family in SPARSE or "ep" not in layout
 
 
@@ -40,6 +43,25 @@ def launch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if family not in models:
             models[family] = make(family, root / family, **OWN.get(family, {}))
     return start(cases, models, root, 2400)
+
+
+@pytest.mark.parametrize(
+    ("family", "layout", "words"),
+    [
+        ("llama", "dp=2,ep=2", "the llama family has no experts"),
+        ("bert", "pp=2", "encoders are cut over tp and replicated over dp"),
+        ("bert", "cp=2", "encoders are cut over tp and replicated over dp"),
+        ("bert", "dp=2,zero=3", "encoders are cut over tp and replicated over dp"),
+        ("llama", "dp=2,zero=3,recompute=block", "computed again anyway; leave it out"),
+        ("llama", "dp=2,pp=2,zero=3", "take zero=2"),
+        ("bert", "dp=2,recompute=block", "encoders know 'none' only"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_starts(
+    family: str, layout: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=words):
+        Plan.make(make(family, tmp_path / "model"), ["W"], tmp_path, request=Request.read(layout))
 
 
 @pytest.mark.grid

@@ -52,6 +52,11 @@ class Request:
         layout = self.layout
         if encoder and (layout.pp > 1 or layout.cp > 1 or layout.zero == 3):
             raise UserError(f"--layout: {layout}: encoders are cut over tp and replicated over dp, nothing else")
+        if encoder and self.options.recompute != "none":
+            raise UserError(f"--layout: recompute={self.options.recompute}: encoders know 'none' only; leave it out")
+        if layout.zero == 3 and self.options.recompute != "none":
+            raise UserError(f"--layout: recompute={self.options.recompute}: with zero=3 each layer is computed again "
+                            "anyway; leave it out")  # fmt: skip
         check_trainable(family, config, layout, spelling)
         self.options.check(family, config, layout, length)
 
