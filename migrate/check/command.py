@@ -150,7 +150,9 @@ def _why_skipped(subject: Subject, name: str) -> str:
         return "the model family is unknown"
     if name in ("chat template", "remote code", "experts"):
         return "there is none"
-    return "nothing to compare: see the findings above"
+    if name in ("vocabulary", "tensors", "round trip"):
+        return "nothing to compare: see the findings"
+    return "nothing in config.json asks for it"
 
 
 def _facts(subject: Subject) -> dict[str, object]:

@@ -18,7 +18,7 @@ from migrate.check.special_ids import ID_FILES, TOKEN_FILES
 from migrate.check.subject import Subject
 from migrate.check.tensors import FLOATS
 from migrate.check.tokenizer import token_text
-from migrate.check.vocabulary import EMBEDDING, HEAD
+from migrate.check.vocabulary_rows import vocabulary_rows
 from migrate.report import Finding
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
@@ -86,8 +86,11 @@ def write(directory: Path, texts: dict[str, tuple[str, str]]) -> None:
 def _vocab_size(subject: Subject, found: Finding) -> Iterator[Change]:
     """Embedding and head agree on the rows, and the tokenizer fits them: the field is wrong."""
     tensors = subject.tensors or {}
-    rows = {tensors[name].shape[0] for name in (EMBEDDING, HEAD) if name in tensors and tensors[name].shape}
-    is_whole = HEAD in tensors or subject.config.get("tie_word_embeddings") is True
+    names = vocabulary_rows(subject)
+    rows = {tensors[name].shape[0] for name in names.names if name in tensors and tensors[name].shape}
+    # A table of its own is no witness: a head that was not extended would be lost from sight.
+    needed = {parameter.name for parameter in subject.family.parameters(subject.config)} if subject.family else set()
+    is_whole = bool(needed) and all(name in tensors for name in names.names if name in needed)
     if len(rows) != 1 or not is_whole:
         return
     [count] = rows
@@ -109,6 +112,8 @@ def _special_id(subject: Subject, found: Finding) -> Iterator[Change]:
         text = token_text(subject.files.get(file, {}).get(f"{role}_token"))
         if text is not None and text in subject.tokenizer.ids:
             said.append((file, subject.tokenizer.ids[text]))
+    if not said:
+        return  # lists only
     (value, count), *rest = Counter(value for _, value in said).most_common()
     odd = [file for file, given in said if given != value]
     if count >= 2 and len(rest) == 1 and len(odd) == 1 and odd[0] in ID_FILES:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from mappings.errors import UserError
-from mappings.families import Family, family_for_config
+from mappings.families import Family, family_for_config, settings
 from mappings.formats.hf_directory import INDEX, SINGLE, read_config, read_json, read_tensors
 from mappings.formats.safetensors import TensorEntry
 from migrate.check.codes import finding
@@ -18,7 +18,16 @@ from migrate.check.data.data_sets import DataSet, of_run, of_user
 from migrate.check.tokenizer import Tokenizer, parse_tokenizer
 from migrate.report import Finding
 
-SIDE_FILES = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+SIDE_FILES = (
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.json",
+)
+
+LARGEST_COUNT = 10_000
+"""Of layers, and of experts of a layer; published models have hundreds."""
 
 
 @dataclass
@@ -70,6 +79,7 @@ def read_subject(directory: Path, run: Path | None = None, data: Sequence[Path] 
         subject.family = family_for_config(subject.config)
     except UserError as error:
         subject.findings.append(finding("C418", str(error), file="config.json", field="model_type"))
+    _leave_out_what_no_model_has(subject)
     _read_tensors(subject)
     if run is not None:
         subject.run, subject.run_path = _read_run(run), run
@@ -77,6 +87,21 @@ def read_subject(directory: Path, run: Path | None = None, data: Sequence[Path] 
     for path in data:
         _take(subject, of_user(path))
     return subject
+
+
+def _leave_out_what_no_model_has(subject: Subject) -> None:
+    """A slip of the pen in these counts would list parameters until memory is full."""
+    family = subject.family
+    if family is None:
+        return
+    for name in ("layers", "experts"):
+        source = family.dimensions.get(name, {})
+        value = settings.field(subject.config, source) if "field" in source else None
+        if type(value) is int and value > LARGEST_COUNT:
+            field = source["field"]
+            message = f"{field} is {value}, more than {LARGEST_COUNT}; layers, tensors and layout are not looked at"
+            subject.findings.append(finding("C414", message, file="config.json", field=field))
+            subject.family = None
 
 
 def _read_tokenizer(subject: Subject) -> None:

@@ -13,7 +13,7 @@ from mappings.formats.safetensors import TensorEntry
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
-from migrate.check.vocabulary import EMBEDDING, HEAD
+from migrate.check.vocabulary_rows import vocabulary_rows
 from migrate.report import Finding
 
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -45,10 +45,14 @@ def nothing_is_missing(subject: Subject, tally: Tally) -> Iterator[Finding]:
     groups = {tensor.name: tensor.optional for tensor in family.spelling(subject.config) if tensor.optional}
     stored = {groups[name] for name in tensors if name in groups}
     missing = [name for name in expected if name not in tensors and groups.get(name) in (None, *stored)]
-    if HEAD in missing:
-        missing.remove(HEAD)
+    for head in (name for name in vocabulary_rows(subject).heads if name in missing and len(expected[name].shape) == 2):
+        missing.remove(head)
         yield finding(
-            "C425", f"tie_word_embeddings is false, {HEAD} is not stored", field="tie_word_embeddings", tensor=HEAD
+            "C425",
+            f"tie_word_embeddings is false, {head} is not stored",
+            file="config.json",
+            field="tie_word_embeddings",
+            tensor=head,
         )
     for pattern, where in _grouped(missing):
         yield finding("C420", f"{pattern} is not stored{where}", tensor=pattern)
@@ -80,12 +84,13 @@ def shapes_fit(subject: Subject, tally: Tally) -> Iterator[Finding]:
     if family is None:
         return
     wrong: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = defaultdict(list)
+    vocabulary = vocabulary_rows(subject).names
     for parameter in family.parameters(subject.config):
         entry = tensors.get(parameter.name)
         if entry is None:
             continue
         tally.add()
-        if not _shape_fits(parameter, entry):
+        if not _shape_fits(parameter, entry, parameter.name in vocabulary):
             wrong[_pattern(parameter.name), entry.shape, parameter.shape].append(parameter.name)
     for (pattern, found, expected), names in wrong.items():
         where = _grouped(names)[0][1]
@@ -96,15 +101,19 @@ def shapes_fit(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 def tied_copy_is_equal(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """A tied model that stores lm_head too stores the embedding twice."""
-    tensors = subject.tensors or {}
-    head = tensors.get(HEAD)
-    source = subject.family.tied_to(HEAD, subject.config) if subject.family and head else None
-    if head is None or source not in tensors:
+    family, tensors = _ready(subject)
+    if family is None:
         return
-    tally.add()
-    if not _same_bytes(head, tensors[source]):
-        message = f"tie_word_embeddings is true, but {HEAD} and {source} hold different values"
-        yield finding("C426", message, file="config.json", field="tie_word_embeddings", tensor=HEAD)
+    for name, source in family.ties(subject.config).items():
+        if name not in tensors or source not in tensors:
+            continue
+        tally.add()
+        if not _same_bytes(tensors[name], tensors[source]):
+            is_head = name in vocabulary_rows(subject).heads
+            why = "tie_word_embeddings is true" if is_head else "they are one parameter"
+            message = f"{why}, but {name} and {source} hold different {_difference(tensors[name], tensors[source])}"
+            field = "tie_word_embeddings" if is_head else None
+            yield finding("C426", message, file="config.json", field=field, tensor=name)
 
 
 def dtypes_are_plain(subject: Subject, tally: Tally) -> Iterator[Finding]:
@@ -139,9 +148,9 @@ def _ready(subject: Subject) -> tuple[Family | None, Mapping[str, TensorEntry]]:
     return (subject.family, subject.tensors) if subject.family and subject.tensors is not None else (None, {})
 
 
-def _shape_fits(parameter: Parameter, entry: TensorEntry) -> bool:
-    if parameter.name in (EMBEDDING, HEAD) and len(entry.shape) == 2:
-        return entry.shape[1] == parameter.shape[1]
+def _shape_fits(parameter: Parameter, entry: TensorEntry, rows_are_free: bool) -> bool:
+    if rows_are_free and entry.shape:
+        return entry.shape[1:] == parameter.shape[1:]
     return entry.shape == parameter.shape
 
 
@@ -175,6 +184,12 @@ def _ranges(numbers: set[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _difference(left: TensorEntry, right: TensorEntry) -> str:
+    if left.dtype != right.dtype:
+        return f"dtypes, {left.dtype} and {right.dtype}"
+    return "values" if left.shape == right.shape else f"shapes, {list(left.shape)} and {list(right.shape)}"
 
 
 def _same_bytes(left: TensorEntry, right: TensorEntry) -> bool:

@@ -8,9 +8,8 @@ from migrate.check.codes import finding
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
 from migrate.check.tokenizer import token_text
+from migrate.check.vocabulary_rows import vocabulary_rows
 from migrate.report import Finding
-
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 def tokenizer_fits_model(subject: Subject, tally: Tally) -> Iterator[Finding]:
@@ -20,7 +19,7 @@ def tokenizer_fits_model(subject: Subject, tally: Tally) -> Iterator[Finding]:
     tally.add()
     length, highest = subject.tokenizer.length, subject.tokenizer.highest_id
     # An embedding that differs from vocab_size is C203; the tokenizer is only wrong if it exceeds both.
-    rows = max(subject.vocab_size, _rows(subject, EMBEDDING) or 0)
+    rows = max(subject.vocab_size, _rows(subject, vocabulary_rows(subject).embedding) or 0)
     where = f"vocab_size {subject.vocab_size}, tokenizer.json has {length} tokens up to id {highest}"
     if highest >= rows:
         yield finding("C201", where, file="tokenizer.json", field="vocab_size")
@@ -30,13 +29,15 @@ def tokenizer_fits_model(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 def embedding_fits_config(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """The embedding has `vocab_size` rows."""
-    yield from _rows_fit(subject, tally, EMBEDDING, "C203")
+    yield from _rows_fit(subject, tally, vocabulary_rows(subject).embedding, "C203")
 
 
 def head_fits_config(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """The output layer has `vocab_size` rows. Where embedding and head agree, `vocab_size` is wrong, which is C203."""
-    if _rows(subject, HEAD) != _rows(subject, EMBEDDING):
-        yield from _rows_fit(subject, tally, HEAD, "C204")
+    names = vocabulary_rows(subject)
+    for name in names.heads:
+        if _rows(subject, name) != _rows(subject, names.embedding):
+            yield from _rows_fit(subject, tally, name, "C204")
 
 
 def ids_are_unique(subject: Subject, tally: Tally) -> Iterator[Finding]:
@@ -54,6 +55,10 @@ def added_tokens_agree(subject: Subject, tally: Tally) -> Iterator[Finding]:
         return
     claims = [("added_tokens.json", text, value) for text, value in subject.files.get("added_tokens.json", {}).items()]
     decoder = subject.files.get("tokenizer_config.json", {}).get("added_tokens_decoder") or {}
+    if not isinstance(decoder, dict):
+        message = f"added_tokens_decoder is a {type(decoder).__name__}, not a table of ids and tokens"
+        yield finding("C206", message, file="tokenizer_config.json", field="added_tokens_decoder")
+        decoder = {}
     for key, entry in decoder.items():
         text = token_text(entry)
         if not key.isdecimal() or text is None:
@@ -69,13 +74,13 @@ def added_tokens_agree(subject: Subject, tally: Tally) -> Iterator[Finding]:
         tally.add()
         known = subject.tokenizer.ids.get(text)
         if known != value:
-            here = "is not in it" if known is None else f"has id {known} there"
-            yield finding("C206", f"{file} gives {text!r} id {value}; in tokenizer.json it {here}", file=file)
+            here = "does not have it" if known is None else f"gives it id {known}"
+            yield finding("C206", f"{file} gives {text!r} id {value!r}; tokenizer.json {here}", file=file)
 
 
 def _rows(subject: Subject, name: str) -> int | None:
     entry = (subject.tensors or {}).get(name)
-    return entry.shape[0] if entry is not None and len(entry.shape) == 2 else None
+    return entry.shape[0] if entry is not None and entry.shape else None
 
 
 def _rows_fit(subject: Subject, tally: Tally, name: str, code: str) -> Iterator[Finding]:

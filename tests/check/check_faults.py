@@ -78,6 +78,23 @@ def _remove(name: str) -> Break:
     return rewrite(lambda tensors: tensors.pop(name))
 
 
+def _longer(*names: str) -> Break:
+    """Twenty rows more."""
+
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        tensors.update({name: np.concatenate((tensors[name], tensors[name][:20])) for name in names})
+
+    return rewrite(change)
+
+
+def _store(file: str, text: str) -> Break:
+    def apply(directory: Path) -> None:
+        (directory / file).parent.mkdir(exist_ok=True)
+        (directory / file).write_text(text)
+
+    return apply
+
+
 def _add_token(body: dict[str, Any]) -> None:
     body["added_tokens"].append({**body["added_tokens"][0], "id": 300, "content": "<|tool|>"})
 
@@ -148,6 +165,16 @@ FAULTS = (
     Fault("vocab_size too small", "C203", edit("config.json", vocab_size=296)),
     Fault("embedding cut", "C203", _set(EMBEDDING, lambda rows: rows[:280])),
     Fault("lm_head extended", "C204", _set(HEAD, lambda rows: np.concatenate((rows, rows[:4])))),
+    Fault("embedding of gpt2 extended", "C203", _longer("transformer.wte.weight"), family="gpt2"),
+    Fault(
+        "embedding and head of gpt_neox extended",
+        "C203",
+        _longer("gpt_neox.embed_in.weight", "embed_out.weight"),
+        family="gpt_neox",
+    ),
+    Fault("embedding of gpt_neox extended", "C203", _longer("gpt_neox.embed_in.weight"), family="gpt_neox"),
+    Fault("head of gpt_neox extended", "C204", _longer("embed_out.weight"), family="gpt_neox"),
+    Fault("bias of bert's head extended", "C204", _longer("cls.predictions.bias"), family="bert"),
     Fault("two tokens on one id", "C205", tokenizer(_share_id)),
     Fault("added_tokens.json disagrees", "C206", edit("added_tokens.json", **{"<pad>": 299})),
     Fault(
@@ -155,6 +182,7 @@ FAULTS = (
         "C206",
         edit("tokenizer_config.json", added_tokens_decoder={"7": {"content": "</s>", "special": True}}),
     ),
+    Fault("added_tokens_decoder is a list", "C206", edit("tokenizer_config.json", added_tokens_decoder=["<pad>"])),
     Fault("tokenizer.json cut short", "C208", lambda d: (d / "tokenizer.json").write_text('{"model": {')),
     Fault("tokenizer.json without vocabulary", "C208", tokenizer(lambda body: body["model"].pop("vocab"))),
     Fault("tokenizer changes text", "C209", tokenizer(_lower_case)),
@@ -223,6 +251,7 @@ FAULTS = (
     Fault("odd head_dim", "C413", edit("config.json", head_dim=7)),
     Fault("no intermediate_size", "C414", edit("config.json", intermediate_size=...)),
     Fault("hidden_size is null", "C414", edit("config.json", hidden_size=None)),
+    Fault("a thousand million layers", "C414", edit("config.json", num_hidden_layers=10**9)),
     Fault("layers is a fraction", "C414", edit("config.json", num_hidden_layers=2.5)),
     Fault("tie_word_embeddings is text", "C414", edit("config.json", tie_word_embeddings="false")),
     Fault("eps is zero", "C415", edit("config.json", rms_norm_eps=0)),
@@ -247,9 +276,32 @@ FAULTS = (
     Fault("template cut short", "C314", _template("{% for m in messages %}{{ m.content }}")),
     Fault("template that fails", "C314", _template("{{ messages[0].text.strip() }}")),
     Fault("template that refuses an assistant", "C314", _template("{{ raise_exception('no') }}")),
+    Fault("template that divides by zero", "C314", _template("{{ 1 // 0 }}")),
+    Fault("template without end", "C314", _template("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}")),
+    Fault(
+        "template that takes for ever",
+        "C314",
+        _template("{% for i in range(10000) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
+    ),
+    Fault("template is a number", "C314", _template(5)),  # type: ignore[arg-type]
+    Fault(
+        "legacy template file cut short",
+        "C314",
+        _store("chat_template.json", json.dumps({"chat_template": "{% for m in messages %}{{ m.content"})),
+    ),
+    Fault(
+        "one of several templates cut short",
+        "C314",
+        _store("additional_chat_templates/tool_use.jinja", "{% for m in messages %}{{ m.content"),
+    ),
     Fault("template without content", "C315", _template("{% for m in messages %}{{ m.role }}{% endfor %}")),
     Fault(
         "template of another model", "C316", _template("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
+    ),
+    Fault(
+        "template that puts markers together",
+        "C316",
+        _template("{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}"),
     ),
     # remote code
     Fault("auto_map without its file", "C521", edit("config.json", auto_map={"AutoModel": "modeling_x.X"})),
@@ -273,6 +325,7 @@ FAULTS = (
     Fault("one tensor in half precision", "C423", _set("model.norm.weight", lambda t: t.astype(np.float16))),
     Fault("dtype says bfloat16", "C424", edit("config.json", dtype="bfloat16")),
     Fault("untied, lm_head lost", "C425", _remove(HEAD)),
+    Fault("untied, head of gpt_neox lost", "C425", _remove("embed_out.weight"), family="gpt_neox"),
     Fault("tied, lm_head of its own", "C426", _tied_with_other_head),
     Fault("shard truncated", "C427", _truncate),
     Fault("shard missing", "C427", _lose_shard),

@@ -116,6 +116,12 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
+def make_all(folder: Path) -> dict[str, Path]:
+    """A healthy directory of each family that faults are made in."""
+    made = {family: make(family, folder / family) for family in CONFIGS}
+    return made | {family: make_family(family, folder / family) for family in ("gpt2", "gpt_neox", "bert", "mixtral")}
+
+
 def make_family(name: str, directory: Path) -> Path:
     """Saves a random model of another family, and a tokenizer of its size."""
     kind, fields = FAMILIES[name]

@@ -17,7 +17,7 @@ import torch
 import transformers
 import yaml
 from check_faults import FAULTS, Fault, edit
-from check_healthy import make
+from check_healthy import make, make_all
 from rich.console import Console
 from sarif_schema import check_log
 
@@ -59,7 +59,7 @@ HEALTHY = {
 @pytest.fixture(scope="session")
 def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A healthy directory per family, to copy and break."""
-    return {family: make(family, tmp_path_factory.mktemp(family)) for family in ("llama", "qwen2")}
+    return make_all(tmp_path_factory.mktemp("healthy"))
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -144,6 +144,14 @@ def test_two_faults_are_both_found(one: Fault, two: Fault, templates: dict[str, 
     two.apply(directory)
     graver = {f.code for f in check(directory).findings if f.severity is not Severity.NOTE}
     assert graver == {one.code, two.code}
+
+
+def test_a_template_may_mark_what_the_assistant_says(templates: dict[str, Path], tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    shutil.copytree(templates["llama"], directory)
+    text = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    edit("tokenizer_config.json", chat_template=text)(directory)
+    assert check(directory).findings == []
 
 
 def test_notes_leave_the_report_clean(templates: dict[str, Path], tmp_path: Path) -> None:
