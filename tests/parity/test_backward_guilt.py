@@ -16,6 +16,7 @@ from migrate.parity.backward.passes import Pass
 from migrate.parity.backward.running import explained
 from migrate.parity.backward.suspects import suspects_of_cells
 from migrate.parity.explain.descent import Place
+from migrate.parity.explain.drawing import BACKWARD, draw
 from migrate.parity.explain.tree import Tree
 from migrate.parity.judgement import Judgement
 from migrate.parity.modules import LOGITS
@@ -116,6 +117,11 @@ def test_what_inherits_is_an_heir_and_the_message_has_errors_index_and_values(tm
     verdicts = {row["name"]: row["verdict"] for row in result.rows}
     assert verdicts["m.1.norm"] == "guilty" and verdicts["m.0.norm"] == "heir" and verdicts["m.2.norm"] == "agrees"
     assert verdicts["m.embed"] == "agrees", "its parameter is what is compared"
+    lines = draw(result.rows, BACKWARD)
+    assert lines[0].split() == ["module", "arriving", "made", "alone"]
+    assert [line.split() for line in lines if "guilty" in line] == [
+        ["m.1.norm", "0.0e+00", "5.0e-01", "5.0e-01", "<--", "guilty"]
+    ]
     (found,) = result.findings
     assert (found.code, found.tensor) == ("P402", "m.1.norm")
     for text in (

@@ -133,3 +133,11 @@ def test_a_page_of_a_thousand_modules_needs_nothing_else_and_stays_small(tmp_pat
     assert text.count('class="module"') == 1050 + 1  # the modules, and one line for those behind the fault
     assert len(text) < 1_500_000
     assert not re.findall(r"(?:src|href)=\"(?!#)", text) and "http" not in text and "<script" not in text
+
+
+def test_gradients_at_modules_have_a_tree_of_their_own(tmp_path: Path) -> None:
+    report = Report("parity model", "m", stages=[Stage("G gradients", Verdict.FAIL, "differs", 3)])
+    report.facts = {"modules backward": model(7, 3), "tensors": []}
+    text = render([report], tmp_path / "page.html").read_text()
+    assert "Gradients at modules" in text and "<span>Arriving</span>" in text and "<h3>Modules</h3>" not in text
+    assert "The fault: model.layers.3.mlp, behind up" in text
