@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from migrate.captures.store import Capture
 from migrate.parity import command
@@ -62,6 +63,18 @@ class Launch:
             return None, None
         print(name, stage, result.stage.message)
         return stage, result.findings[0].tensor
+
+
+def asked_for(request: Any, cases: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Those of the cases that tests of this session have as their parameter `name` (`-k llama`).
+
+    Args:
+        request: of a fixture.
+        cases: of its file.
+    """
+    items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    names = {item.callspec.params.get("name") for item in items}
+    return {name: case for name, case in cases.items() if name in names}
 
 
 def launch(cases: Mapping[str, tuple[str, str]], models: Mapping[str, Path], root: Path, timeout_s: float) -> Launch:

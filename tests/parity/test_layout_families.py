@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from layout_launch import Launch
+from layout_launch import Launch, asked_for
 from layout_launch import launch as start
 from parity_models import CONFIGS, ENCODERS, make
 
@@ -35,8 +35,7 @@ CASES = {f"{family} {layout}": (family, layout) for family in CONFIGS for layout
 @pytest.fixture(scope="module")
 def launch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """The cases that were asked for (`-k llama`), in one launch."""
-    asked = {item.callspec.params["name"] for item in request.session.items if item.path == request.path}  # type: ignore[attr-defined]
-    cases = {name: case for name, case in CASES.items() if name in asked}
+    cases = asked_for(request, CASES)
     root = tmp_path_factory.mktemp("families")
     models: dict[str, Path] = {}
     for family, _ in cases.values():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import plants_layouts
 import pytest
-from layout_launch import Launch
+from layout_launch import Launch, asked_for
 from layout_launch import launch as start
 from parity_models import make
 
@@ -16,12 +16,12 @@ from migrate.parity.layouts.request import Request
 
 
 @pytest.fixture(scope="module")
-def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """Every fault, and what is none, in one launch."""
+def launch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """Every fault that is asked for, and what is none, in one launch."""
     root = tmp_path_factory.mktemp("layouts")
     models = {name: make(family, root / name, **own) for name, (family, own) in plants_layouts.MODELS.items()}
     cases = {name: case[:2] for name, case in (*plants_layouts.PLANTS.items(), *plants_layouts.BENIGN.items())}
-    return start(cases, models, root, 1200)
+    return start(asked_for(request, cases), models, root, 1200)
 
 
 @pytest.mark.grid

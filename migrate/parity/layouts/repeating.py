@@ -10,7 +10,7 @@ from pathlib import Path
 
 from migrate.captures.store import Capture
 from migrate.parity.job import Job
-from migrate.parity.judgement import Judgement
+from migrate.parity.judgement import TITLES, Judgement
 from migrate.parity.layouts.blame import Blame, blame
 from migrate.parity.layouts.disagreeing import disagreeing
 from migrate.parity.layouts.gathering import Disagreement
@@ -92,7 +92,8 @@ def explain_layout(
         report.findings += found.findings
         report.facts[FACT] = found.facts
     if force or (found.of_model and stage in EXPLAINED):
-        alone = compare(stages=["F"] if force else [stage], force=force)
+        asked = [one for one in EXPLAINED if TITLES[one] in [judged.name for judged in report.stages]]
+        alone = compare(stages=(asked or ["F"]) if force else [stage], force=force)
         if any(one.code in GUILTY for one in alone.findings):  # it is known which of the later ones are heirs
             report.findings[:] = [one for one in report.findings if one.code != "P202"]
         known = {"P202", *(one.code for one in report.findings)}
