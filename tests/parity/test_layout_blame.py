@@ -12,7 +12,7 @@ from parity_models import make
 
 from migrate.parity import command
 from migrate.parity.layouts import launching
-from migrate.parity.layouts.blame import LOOK, ONE, Blame, blame
+from migrate.parity.layouts.blame import LOOK, ONE, RANK, Blame, blame
 from migrate.parity.layouts.repeating import FACT
 from migrate.parity.layouts.request import Request
 from migrate.parity.layouts.smaller import smaller
@@ -47,7 +47,7 @@ def blamed(text: str, failing: dict[str, Verdict]) -> tuple[Blame, list[str]]:
     asked = []
 
     def verdict_of(request: Request | None) -> Verdict:
-        asked.append(ONE if request is None else str(request))
+        asked.append(ONE if request is None else RANK if request == Request() else str(request))
         return failing.get(asked[-1], Verdict.PASS)
 
     return blame("G gradients", Request.read(text), verdict_of, quiet), asked
@@ -55,7 +55,7 @@ def blamed(text: str, failing: dict[str, Verdict]) -> tuple[Blame, list[str]]:
 
 def test_the_first_part_that_fails_alone_is_guilty() -> None:
     found, asked = blamed("tp=2,dp=2,zero=2", {"dp=2": Verdict.FAIL, "dp=2 zero=2": Verdict.FAIL})
-    assert asked == [ONE, "tp=2", "dp=2"] == list(found.facts)
+    assert asked == [ONE, RANK, "tp=2", "dp=2"] == list(found.facts)
     assert [one.code for one in found.findings] == ["P702"] and not found.of_model
     assert "the fault is the layout's: dp=2 alone differs; alone these agree: tp=2" in found.findings[0].message
     assert LOOK["dp"] in found.findings[0].fix and LOOK["tp"] not in found.findings[0].fix
@@ -66,9 +66,15 @@ def test_what_is_added_to_an_axis_that_agrees_is_guilty() -> None:
     assert "it takes dp=2 zero=2 as a whole; alone these agree: dp=2" in found.findings[0].message
     assert LOOK["zero"] in found.findings[0].fix and LOOK["dp"] not in found.findings[0].fix
     single, asked = blamed("tp=2", {})
-    assert (
-        asked == [ONE] and "it is that of tp=2" in single.findings[0].message and LOOK["tp"] in single.findings[0].fix
-    )
+    assert asked == [ONE, RANK] and "it is that of tp=2" in single.findings[0].message
+    assert LOOK["tp"] in single.findings[0].fix
+
+
+def test_a_fault_of_the_step_itself_is_no_axis() -> None:
+    found, asked = blamed("tp=2,dp=2", {RANK: Verdict.FAIL, "tp=2": Verdict.FAIL})
+    assert asked == [ONE, RANK]
+    assert "the fault is the runner's: one rank alone differs" in found.findings[0].message
+    assert LOOK[RANK] in found.findings[0].fix and LOOK["tp"] not in found.findings[0].fix
 
 
 def test_a_part_that_could_not_run_is_told() -> None:
@@ -88,28 +94,35 @@ def test_one_process_is_asked_first(alone: Verdict, code: str, of_model: bool) -
 @pytest.mark.grid
 @pytest.mark.multi_process
 @pytest.mark.parametrize(
-    ("fault", "layout", "facts", "words"),
+    ("fault", "stage", "layout", "verdicts", "words"),
     [
-        ("loss not divided over dp", "dp=2,zero=1", {ONE: "pass", "dp=2": "fail"}, "dp=2 alone differs"),
+        ("loss not divided over dp", "G", "dp=2,zero=1", ["pass", "fail"], "the runner's: one rank alone differs"),
+        ("divided by the tokens of this replica", "L", "dp=2,zero=1", ["pass", "pass", "fail"], "dp=2 alone differs"),
         (
-            "norm of this rank's rows", "dp=2,zero=2", {ONE: "pass", "dp=2": "pass"},
+            "norm of this rank's rows", "U", "dp=2,zero=2", ["pass", "pass", "pass"],
             "it takes dp=2 zero=2 as a whole; alone these agree: dp=2",
         ),
     ],
-    ids=["an axis alone", "what is added to it"],
+    ids=["the step", "an axis alone", "what is added to it"],
 )  # fmt: skip
 def test_a_fault_of_ranks_is_the_layouts(
-    fault: str, layout: str, facts: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str,
+    stage: str,
+    layout: str,
+    verdicts: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tests = Path(__file__).parent
     paths = [str(tests), str(tests.parent / "shared"), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv(planted_rank.FAULT, fault)
     monkeypatch.setattr(launching, "MODULE", "planted_rank")
-    stages = ["G"] if facts["dp=2"] == "fail" else ["U"]
-    report = command.model(make("llama", tmp_path / "model"), stages=stages, layout=layout, timeout_s=300)
+    report = command.model(make("llama", tmp_path / "model"), stages=[stage], layout=layout, timeout_s=300)
     assert report.exit_code == 1
-    assert report.facts[FACT] == facts, report.stages
+    asked = [ONE, RANK, "dp=2"][: len(verdicts)]
+    assert report.facts[FACT] == dict(zip(asked, verdicts, strict=True)), report.stages
     found = [one for one in report.findings if one.code == "P702"]
     assert len(found) == 1 and words in found[0].message
 

@@ -12,7 +12,10 @@ from migrate.progress import Tracker
 from migrate.report import Finding, Verdict
 
 ONE = "one process"
+RANK = "one rank"
+"""The step of the runner without any layout; one process computes loss and gradients without the runner."""
 LOOK: Mapping[str, str] = {
+    RANK: "the step of the runner: what the loss is divided by, and the sum over micro-batches (each has one row)",
     "sequence_parallel": "norms and biases that every rank holds see a part of the sequence; their gradients are "
     "summed over tp",
     "tp": "the sum behind row-parallel layers, their bias (added once), heads and rows of this rank, padded rows of "
@@ -44,7 +47,7 @@ class Blame:
 
 
 def blame(title: str, request: Request, verdict_of: Callable[[Request | None], Verdict], track: Tracker) -> Blame:
-    """Repeats a failing stage in one process; if that passes, with one part of the layout at a time.
+    """Repeats a failing stage in one process; if that passes, on one rank and with one part of the layout at a time.
 
     Args:
         title: of the stage.
@@ -53,7 +56,7 @@ def blame(title: str, request: Request, verdict_of: Callable[[Request | None], V
         track: progress.
     """
     result = Blame()
-    candidates = smaller(request)
+    candidates = [one for one in (Request(), *smaller(request)) if one != request]
     with track("whose fault", 1 + len(candidates)) as advance:
         alone = verdict_of(None)
         advance(1)
@@ -69,7 +72,7 @@ def blame(title: str, request: Request, verdict_of: Callable[[Request | None], V
         for candidate in candidates:
             verdict = verdict_of(candidate)
             advance(1)
-            result.facts[str(candidate)] = verdict.value
+            result.facts[_name(candidate)] = verdict.value
             if verdict is Verdict.FAIL:
                 guilty = candidate
                 break
@@ -78,7 +81,7 @@ def blame(title: str, request: Request, verdict_of: Callable[[Request | None], V
 
 
 def _of_layout(title: str, request: Request, guilty: Request | None, facts: Mapping[str, str]) -> Finding:
-    agreeing = [name for name, verdict in facts.items() if verdict == Verdict.PASS and name != ONE]
+    agreeing = [name for name, verdict in facts.items() if verdict == Verdict.PASS and name not in (ONE, RANK)]
     unknown = [name for name, verdict in facts.items() if verdict == Verdict.COULD_NOT_RUN]
     others = "".join(
         f"; {text}: {', '.join(names)}"
@@ -86,16 +89,22 @@ def _of_layout(title: str, request: Request, guilty: Request | None, facts: Mapp
         if names
     )
     if guilty is not None:
-        culprit, what = guilty, f"{guilty} alone differs"
+        culprit, what = guilty, f"{_name(guilty)} alone differs"
     elif agreeing or unknown:
         culprit, what = request, f"it takes {request} as a whole"
     else:
         culprit, what = request, f"it is that of {request}"
-    found = finding("P702", f"{title}: {ONE} agrees on the same batch, the fault is the layout's: {what}{others}")
+    whose = "the fault is the runner's" if culprit == Request() else "the fault is the layout's"
+    found = finding("P702", f"{title}: {ONE} agrees on the same batch, {whose}: {what}{others}")
     # Where an axis alone agrees, what was added to it is guilty.
     axes = _named(culprit) - {name for one in agreeing for name in _words(one)}
-    looks = [f"{name}: {LOOK[name]}" for name in LOOK if name in (axes or _named(culprit))]
+    wanted = {RANK} if culprit == Request() else axes or _named(culprit)
+    looks = [f"{name}: {LOOK[name]}" for name in LOOK if name in wanted]
     return replace(found, fix=f"{found.fix} Look at {'; '.join(looks)}.") if looks else found
+
+
+def _name(request: Request) -> str:
+    return RANK if request == Request() else str(request)
 
 
 def _named(request: Request) -> set[str]:
