@@ -97,4 +97,6 @@ def _placed(found: Finding, sources: Sources, classes: Mapping[str, str]) -> Fin
     """The finding with the file and line of the class that it names a module of."""
     entry = _class_at(sources, classes, _module(found.tensor or "", classes))
     known = None if entry is None else sources.class_of(classes[entry[0]])
+    if found.code == "P201":
+        found = replace(found, fix="Compare the class with the original: arguments of its constructor, then its code.")
     return found if known is None else replace(found, file=known.file, line=known.line)
