@@ -106,12 +106,15 @@ def _read_sharded(directory: Path, index_path: Path) -> HfWeights:
         raise UserError(f"{index_path}: 'metadata' must be an object")
     files: dict[str, HfFile] = {}
     owner: dict[str, str] = {}
-    for name in sorted(set(weight_map.values())):
+    names = sorted(set(weight_map.values()))
+    for name in names:
         if not name or name in (".", "..") or Path(name).name != name or not name.isprintable():
             raise UserError(f"{index_path}: file {name!r} is outside the directory")
         path = directory / name
         if not path.is_file():
-            raise UserError(f"{index_path}: names {name!r}, which is missing")
+            absent = [other for other in names if not (directory / other).is_file()]
+            more = f" (and {len(absent) - 1} more of {len(names)} files)" if len(absent) > 1 else ""
+            raise UserError(f"{index_path}: names {name!r}, which is missing{more}")
         entries, metadata = read_header(path)
         for entry in entries:
             if entry.name in owner:

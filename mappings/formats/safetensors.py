@@ -21,6 +21,7 @@ from mappings.errors import UserError
 
 MAX_HEADER_BYTES = 100_000_000
 ALIGNMENT = 8
+LFS_POINTER = b"version "  # no length of a header: it would be 2 EB
 MAX_RANK = 64  # no framework has more; keeps the product of hostile shapes cheap
 # Bits per element, in the format's own dtype names.
 DTYPE_BITS = {
@@ -127,6 +128,8 @@ def _read_raw(path: Path) -> tuple[bytes, int]:
             prefix = file.read(8)
             if len(prefix) < 8:
                 raise SafetensorsError(path, f"only {size} bytes long, too short for a header")
+            if prefix == LFS_POINTER:
+                raise SafetensorsError(path, "is a Git LFS pointer, not the weights; fetch them with `git lfs pull`")
             length = int.from_bytes(prefix, "little")
             if length > MAX_HEADER_BYTES:
                 raise SafetensorsError(path, f"header length {length} is over the format's limit of {MAX_HEADER_BYTES}")

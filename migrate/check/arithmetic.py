@@ -16,6 +16,7 @@ from migrate.report import Finding
 FILE = "config.json"
 # From here on an epsilon is no rounding guard any more: activations have a mean square around 1.
 LARGEST_EPS = 1e-2
+EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon")
 
 
 def dimensions_are_whole(subject: Subject, tally: Tally) -> Iterator[Finding]:
@@ -74,13 +75,14 @@ def head_size_is_usable(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 
 def epsilon_is_small(subject: Subject, tally: Tally) -> Iterator[Finding]:
-    """`rms_norm_eps` is a small positive number."""
+    """The epsilon of the norms is a small positive number."""
     tally.add()
-    value = subject.config.get("rms_norm_eps")
-    if value is None:
-        return  # loaders agree on 1e-6
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < LARGEST_EPS:
-        yield finding("C415", f"rms_norm_eps is {value!r}", file=FILE, field="rms_norm_eps")
+    for field in EPSILONS:
+        value = subject.config.get(field)
+        if value is None:
+            continue  # loaders agree on what their family has
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < LARGEST_EPS:
+            yield finding("C415", f"{field} is {value!r}", file=FILE, field=field)
 
 
 def no_dropout(subject: Subject, tally: Tally) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from migrate.check import (
     tensors,
     vocabulary,
 )
-from migrate.check.codes import name_rules
+from migrate.check.codes import finding, name_rules
 from migrate.check.data import descriptions, sampled_rows, sampled_texts
 from migrate.check.data.data_sets import Readers
 from migrate.check.remote import reading as remote_code
@@ -52,6 +52,7 @@ def check(
     data: Sequence[Path] = (),
     readers: Readers | None = None,
     remote_code_of: Sequence[str] = (),
+    refused: str | None = None,
 ) -> Report:
     """Judges a Hugging Face model directory, optionally against the run configuration that will use it.
 
@@ -64,6 +65,7 @@ def check(
         readers: what opens these; needed with `data`.
         remote_code_of: classes or files of `auto_map` whose code is run, in a process of its own; see
             `migrate.check.remote.running`.
+        refused: why the trainer refuses the run configuration; only it knows all fields.
 
     Raises:
         UserError: there is no model directory, no readable `config.json`, or no readable run configuration, or
@@ -72,6 +74,8 @@ def check(
     subject = read_subject(model_dir, run, data)
     if remote_code_of:
         choose(subject, remote_code_of)  # a wrong name before anything else is done
+    if refused is not None and run is not None:
+        subject.findings.append(finding("C606", refused, file=run.name))
     report = Report("check", str(model_dir), findings=list(subject.findings), facts=_facts(subject))
     sound = True
     for name, assertions in (*TOPICS, *_contents(subject, readers)):
@@ -130,8 +134,8 @@ def _contents(subject: Subject, readers: Readers | None) -> Iterator[tuple[str, 
 
 def _judge(subject: Subject, name: str, assertions: tuple[Assertion, ...]) -> tuple[list[Finding], Stage]:
     tally = Tally()
-    findings = [finding for assertion in assertions for finding in assertion(subject, tally)]
-    errors = sum(finding.severity is Severity.ERROR for finding in findings)
+    findings = [found for assertion in assertions for found in assertion(subject, tally)]
+    errors = sum(found.severity is Severity.ERROR for found in findings)
     if errors:
         return findings, Stage(name, Verdict.FAIL, f"{errors} error{'s' if errors > 1 else ''}", tally.compared)
     if not tally.compared:

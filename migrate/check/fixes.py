@@ -157,7 +157,13 @@ def _remove(subject: Subject, found: Finding) -> Iterator[Change]:
         yield Change(found.file, (found.field,), ABSENT)
 
 
+def _switch_off(subject: Subject, found: Finding) -> Iterator[Change]:
+    if found.file is not None and found.field is not None:
+        yield Change(found.file, (found.field,), None)
+
+
 FIXES: dict[str, Fix] = {
+    "C210": _switch_off,
     "C203": _vocab_size,
     "C302": _special_id,
     "C309": _token_text,

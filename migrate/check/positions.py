@@ -69,6 +69,13 @@ def rope_base_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
         if value is not None and (not _is_number(value) or value <= 0):
             yield finding("C403", f"{field} is {value!r}", file=FILE, field=field)
             return
+    spelled = (subject.config.get(name) for name in ("rope_parameters", "rope_scaling"))
+    both: list[dict[str, Any]] = [value for value in spelled if isinstance(value, dict)]
+    if len(both) > 1:
+        kinds = [value.get("rope_type", value.get("type")) for value in both]
+        if kinds[0] != kinds[1] or both[0].get("factor") != both[1].get("factor"):
+            message = f"rope_parameters says {both[0]}, rope_scaling {both[1]}"
+            yield finding("C403", message, file=FILE, field="rope_scaling")
     field, value = new[0]
     if len(sets) == 1 and old is not None and value is not None and old != value:
         yield finding("C403", f"rope_theta is {old}, {field} is {value}", file=FILE, field="rope_theta")
@@ -97,6 +104,10 @@ def _is_sound(subject: Subject, tally: Tally, where: str, rope: dict[str, Any]) 
             message = f"rope_type {kind!r} needs {name}, found {value!r}"
             yield finding("C405", message, file=FILE, field=f"{where}.{name}")
             return
+    limits = {id(value): len(value) for value in rope.values() if isinstance(value, list)}
+    if kind == "longrope" and len(set(limits.values())) > 1:
+        message = f"short_factor and long_factor have {' and '.join(map(str, limits.values()))} entries"
+        yield finding("C405", message, file=FILE, field=f"{where}.long_factor")
     yield from _plausible(subject, rope)
     if not cells.is_built(subject.config):
         return

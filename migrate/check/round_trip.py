@@ -37,6 +37,11 @@ def text_survives(subject: Subject, tally: Tally) -> Iterator[Finding]:
     except Exception as error:  # noqa: BLE001 - the library raises bare Exception for a file it refuses
         yield finding("C208", f"the tokenizers library refuses it: {error}", file=FILE)
         return
+    saved = [name for name in ("truncation", "padding") if getattr(tokenizer, name) is not None]
+    for name in saved:
+        yield finding("C210", f"{name} is switched on: {getattr(tokenizer, name)}", file=FILE, field=name)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     changed = []
     for text in SAMPLES:
         tally.add()

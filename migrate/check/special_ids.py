@@ -16,6 +16,8 @@ ROLES = ("bos", "eos", "pad")
 ID_FILES = ("config.json", "generation_config.json")
 TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 SUFFIX = "_token_id"
+LISTS = ("suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids", "bad_words_ids", "force_words_ids")
+"""Fields of generation that name ids in lists, or in lists of lists."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,11 @@ def ids_are_in_range(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """Every `*_token_id` is a whole number (or a list of them) below `vocab_size`."""
     for file in ID_FILES:
         for name, value in _content(subject, file).items():
-            if not name.endswith(SUFFIX) or value is None:
+            is_list = name in LISTS
+            if not (name.endswith((SUFFIX, "_token_index")) or is_list) or value is None or (value == [] and is_list):
                 continue
             tally.add()
-            ids = _ids(value)
+            ids = _ids(_flat(value) if is_list else value)
             if ids is None:
                 yield finding("C307", f"{name} is {value!r}", file=file, field=name)
             elif subject.vocab_size is not None:
@@ -121,14 +124,21 @@ def _tokens(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in content.items():
         if name.endswith("_token") and (text := token_text(value)) is not None:
             yield name, text
-        elif name in ("additional_special_tokens", "extra_special_tokens") and isinstance(value, list):
-            for index, item in enumerate(value):
+        elif name in ("additional_special_tokens", "extra_special_tokens") and isinstance(value, list | dict):
+            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
                 if (text := token_text(item)) is not None:
-                    yield f"{name}[{index}]", text
+                    yield f"{name}[{key}]", text
 
 
 def _content(subject: Subject, file: str) -> dict[str, Any]:
     return subject.config if file == "config.json" else subject.files.get(file, {})
+
+
+def _flat(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    # A position of forced_decoder_ids may be left to the model.
+    return [part for item in value if item is not None for part in (_flat(item) if isinstance(item, list) else [item])]
 
 
 def _ids(value: Any) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from mappings.families import Family, Parameter
 from mappings.families.encodings import stored_names
+from mappings.formats.hf_directory import INDEX, read_json
 from mappings.formats.safetensors import TensorEntry
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
@@ -34,10 +35,51 @@ def layers_are_all_there(subject: Subject, tally: Tally) -> Iterator[Finding]:
         yield finding("C430", message, file="config.json", field="num_hidden_layers")
 
 
+def names_begin_right(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """The names are the model's, without what wrappers put before them."""
+    if (beginning := _beginning(subject)) is None:
+        return
+    tally.add()
+    taken, given = beginning
+    what = f"begins with {taken!r}" if taken else f"lacks {given!r} at its beginning"
+    yield finding("C436", f"every tensor {what}, e.g. {next(iter(subject.tensors or {}))}", tensor=taken or given)
+
+
+def _beginning(subject: Subject) -> tuple[str, str] | None:
+    """(what stands before the names, what should) where the stored names fit the model only with that changed."""
+    family, tensors = _ready(subject)
+    if family is None or not tensors:
+        return None
+    expected = {parameter.name for parameter in family.parameters(subject.config)}
+    if expected & tensors.keys() - set(vocabulary_rows(subject).heads):
+        return None
+    first = next(iter(sorted(expected)))
+    starts = {name.removesuffix(first) for name in tensors if name.endswith(f".{first}")}
+    for start in starts:
+        if all(f"{start}{name}" in tensors for name in expected):
+            return start, ""
+    if family.prefix and {name.removeprefix(family.prefix) for name in expected} <= tensors.keys():
+        return "", family.prefix
+    return None
+
+
+def index_has_the_size(subject: Subject, tally: Tally) -> Iterator[Finding]:
+    """`total_size` of the index is the number of bytes of the tensors."""
+    path = subject.directory / INDEX
+    if subject.tensors is None or not path.is_file():
+        return
+    said = (read_json(path).get("metadata") or {}).get("total_size")
+    found = sum(entry.nbytes for entry in subject.tensors.values())
+    if said is not None:
+        tally.add()
+        if said != found:
+            yield finding("C437", f"total_size is {said!r}, the tensors have {found} bytes", file=INDEX)
+
+
 def nothing_is_missing(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """Every parameter of the model is stored."""
     family, tensors = _ready(subject)
-    if family is None:
+    if family is None or _beginning(subject) is not None:  # C436
         return
     layers = _stored_layers(tensors)
     expected = {p.name: p for p in family.parameters(subject.config) if p.layer is None or p.layer in layers}
@@ -61,7 +103,7 @@ def nothing_is_missing(subject: Subject, tally: Tally) -> Iterator[Finding]:
 def nothing_is_unexpected(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """Every stored tensor belongs to the model."""
     family, tensors = _ready(subject)
-    if family is None:
+    if family is None or _beginning(subject) is not None:  # C436
         return
     layers = family.dims(subject.config)["layers"]
     expected = {parameter.name for parameter in family.parameters(subject.config)}
@@ -208,6 +250,8 @@ def _same_bytes(left: TensorEntry, right: TensorEntry) -> bool:
 
 
 ASSERTIONS = (
+    names_begin_right,
+    index_has_the_size,
     layers_are_all_there,
     nothing_is_missing,
     nothing_is_unexpected,

@@ -26,6 +26,19 @@ def _readers(field: str) -> Readers:
     return Readers(sample_rows, documents)
 
 
+def _refusal(run: Path | None) -> str | None:
+    """Why the trainer, which alone knows all fields, refuses a run configuration."""
+    from mappings.errors import UserError
+    from ms_models.train.config import load
+
+    try:
+        if run is not None:
+            load(run)
+    except UserError as error:
+        return str(error)
+    return None
+
+
 def check(
     model_dir: Annotated[Path, Directory],
     run: Annotated[
@@ -66,13 +79,27 @@ def check(
         typer.echo(f"{', '.join(codes)}: {done}" if codes else "nothing here has one right value")
         return
     readers = _readers(text_field) if data else None
-    result = command.check(model_dir, run=run, data=data or (), readers=readers, remote_code_of=run_remote_code or ())
+    result = command.check(
+        model_dir,
+        run=run,
+        data=data or (),
+        readers=readers,
+        remote_code_of=run_remote_code or (),
+        refused=_refusal(run),
+    )
     if repo is not None:
+        from dataclasses import replace
+
         from migrate.check.registry.command import registry
+        from migrate.report import Verdict
 
         found = registry(repo, models=[model_dir])
         result.findings += found.findings
-        result.stages += found.stages
+        # A repository without model types is nothing against the model directory.
+        result.stages += [
+            replace(stage, verdict=Verdict.SKIPPED) if stage.verdict is Verdict.COULD_NOT_RUN else stage
+            for stage in found.stages
+        ]
         result.rules |= found.rules
     if html is not None:
         from migrate.report.html import render

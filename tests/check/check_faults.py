@@ -95,6 +95,34 @@ def _store(file: str, text: str) -> Break:
     return apply
 
 
+def _store_shard(text: str) -> Break:
+    return lambda directory: sorted(directory.glob("*.safetensors"))[1].write_text(text) and None
+
+
+def _begin(start: str) -> Break:
+    return rewrite(
+        lambda tensors: [tensors.update({start + name: tensors.pop(name)}) for name in list(tensors)] and None
+    )
+
+
+def _end_of(start: str) -> Break:
+    return rewrite(
+        lambda tensors: (
+            [tensors.update({name.removeprefix(start): tensors.pop(name)}) for name in list(tensors)] and None
+        )
+    )
+
+
+def _total_size(value: int | str) -> Break:
+    def apply(directory: Path) -> None:
+        path = directory / "model.safetensors.index.json"
+        body = json.loads(path.read_text())
+        body["metadata"]["total_size"] = value
+        path.write_text(json.dumps(body))
+
+    return apply
+
+
 def _add_token(body: dict[str, Any]) -> None:
     body["added_tokens"].append({**body["added_tokens"][0], "id": 300, "content": "<|tool|>"})
 
@@ -185,16 +213,34 @@ FAULTS = (
     Fault("added_tokens_decoder is a list", "C206", edit("tokenizer_config.json", added_tokens_decoder=["<pad>"])),
     Fault("tokenizer.json cut short", "C208", lambda d: (d / "tokenizer.json").write_text('{"model": {')),
     Fault("tokenizer.json without vocabulary", "C208", tokenizer(lambda body: body["model"].pop("vocab"))),
+    Fault(
+        "truncation of the last call saved",
+        "C210",
+        tokenizer(
+            lambda body: body.update(
+                truncation={"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+            )
+        ),
+    ),
     Fault("tokenizer changes text", "C209", tokenizer(_lower_case)),
     # special ids
     Fault("eos out of range in config", "C301", edit("config.json", eos_token_id=300)),
     Fault("negative pad", "C301", edit("config.json", pad_token_id=-1)),
     Fault("one of several eos out of range", "C301", edit("generation_config.json", eos_token_id=[1, 5000])),
+    Fault("suppressed id out of range", "C301", edit("generation_config.json", suppress_tokens=[3, 5000])),
+    Fault("bad word out of range", "C301", edit("generation_config.json", bad_words_ids=[[3], [4, 5000]])),
+    Fault("image token out of range", "C301", edit("config.json", image_token_index=32000)),
+    Fault("generation config of another model", "C301", edit("generation_config.json", eos_token_id=[128001, 128009])),
     Fault("eos differs in generation config", "C302", edit("generation_config.json", eos_token_id=0)),
     Fault("eos lists share nothing", "C302", edit("generation_config.json", eos_token_id=[5, 6])),
     Fault("pad differs in config", "C302", edit("config.json", pad_token_id=9)),
     Fault("bos differs in the tokenizer", "C302", edit("tokenizer_config.json", bos_token="</s>")),
     Fault("pad token that does not exist", "C306", edit("tokenizer_config.json", pad_token="[PAD]")),
+    Fault(
+        "named extra token that does not exist",
+        "C306",
+        edit("tokenizer_config.json", extra_special_tokens={"image_token": "<image>"}),
+    ),
     Fault("eos is text", "C307", edit("config.json", eos_token_id="1")),
     Fault("pad is a fraction", "C307", edit("generation_config.json", pad_token_id=2.5)),
     Fault("no eos anywhere", "C308", _no_eos),
@@ -206,6 +252,12 @@ FAULTS = (
     Fault("sequence too long", "C402", lambda d: None, run={"data": {"seq_length": 65}}),
     Fault("negative rope_theta", "C403", _rope(rope_theta=-1.0)),
     Fault("two rope_thetas", "C403", edit("config.json", rope_theta=500000.0)),
+    Fault("two spellings that disagree", "C403", edit("config.json", rope_scaling={"type": "linear", "factor": 2.0})),
+    Fault(
+        "longrope lists of two lengths",
+        "C405",
+        _rope(rope_type="longrope", short_factor=[1.0] * 4, long_factor=[2.0] * 3, original_max_position_embeddings=32),
+    ),
     Fault("unknown rope_type", "C404", _rope(rope_type="lama3")),
     Fault("llama3 scaling without original length", "C405", _rope(rope_type="llama3", factor=8.0, low_freq_factor=1.0)),
     Fault(
@@ -255,6 +307,7 @@ FAULTS = (
     Fault("layers is a fraction", "C414", edit("config.json", num_hidden_layers=2.5)),
     Fault("tie_word_embeddings is text", "C414", edit("config.json", tie_word_embeddings="false")),
     Fault("eps is zero", "C415", edit("config.json", rms_norm_eps=0)),
+    Fault("eps of gpt2 is zero", "C415", edit("config.json", layer_norm_epsilon=0), family="gpt2"),
     Fault("eps without its minus", "C415", edit("config.json", rms_norm_eps=1e5)),
     Fault("dropout on", "C416", edit("config.json", attention_dropout=0.1)),
     Fault("another architecture", "C417", edit("config.json", architectures=["GPT2LMHeadModel"])),
@@ -327,6 +380,14 @@ FAULTS = (
     Fault("untied, lm_head lost", "C425", _remove(HEAD)),
     Fault("untied, head of gpt_neox lost", "C425", _remove("embed_out.weight"), family="gpt_neox"),
     Fault("tied, lm_head of its own", "C426", _tied_with_other_head),
+    Fault("names with the wrapper's beginning", "C436", _begin("module.")),
+    Fault("names of a compiled model", "C436", _begin("_orig_mod.")),
+    Fault("names of the base model", "C436", _end_of("model.")),
+    Fault("total_size of another index", "C437", _total_size(5)),
+    Fault("total_size is text", "C437", _total_size("large")),
+    Fault(
+        "a Git LFS pointer", "C427", _store_shard("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
+    ),
     Fault("shard truncated", "C427", _truncate),
     Fault("shard missing", "C427", _lose_shard),
     Fault("index leaves the directory", "C427", _index_without_file),
@@ -342,5 +403,18 @@ FAULTS = (
     Fault("layout is a list", "C602", lambda d: None, run={"layout": [2]}),
     Fault("experts of a model without", "C601", lambda d: None, run={"layout": {"dp": 2, "ep": 2}}),
     Fault("parameters cut over dp and pp", "C604", lambda d: None, run={"layout": {"dp": 2, "pp": 2, "zero": 3}}),
+    Fault(
+        "sequences that cp does not divide",
+        "C601",
+        lambda d: None,
+        run={"layout": {"cp": 2}, "data": {"seq_length": 62}},
+    ),
+    Fault("stages without work", "C607", lambda d: None, run={"layout": {"pp": 3}, "train": {"accumulation": 2}}),
+    Fault(
+        "tp over machines",
+        "C607",
+        lambda d: None,
+        run={"layout": {"tp": 2, "dp": 3}, "launch": {"nodes": 2}},
+    ),
     Fault("data directory missing", "C605", lambda d: None, run={"data": {"path": "no-such-data"}}),
 )

@@ -50,12 +50,15 @@ def registry(repository: Path, *, models: Sequence[Path] = (), modules: Sequence
     findings = list(judge(sightings, installed, configs, _cache()))
     report.findings += findings
     compared = len(sightings) + len(configs)
-    report.stages.append(_stage("names", findings, compared, "nothing here gives or uses a model type"))
+    nothing = f"{scan.files} Python files read: none registers or uses a model type, so there was nothing to compare"
+    report.stages.append(_stage("names", findings, compared, nothing))
     if modules:
         recording = dynamic.record(repository if repository.is_dir() else repository.parent, modules)
         happened = list(dynamic.judge_recording(recording))
         report.findings += happened
         count = len(recording.events) + len(recording.imported)
+        if count and not compared:  # what the source does not say, the import did
+            report.stages[-1] = replace(report.stages[-1], verdict=Verdict.SKIPPED)
         report.stages.append(_stage("imports", happened, count, "nothing was imported"))
         report.facts["registrations"] = recording.events
     else:
@@ -103,7 +106,7 @@ def _stage(name: str, findings: list[Finding], compared: int, nothing: str) -> S
     if errors:
         return Stage(name, Verdict.FAIL, errors[0].message, compared)
     if not compared:
-        return Stage(name, Verdict.SKIPPED, nothing)
+        return Stage(name, Verdict.COULD_NOT_RUN, nothing)
     return Stage(name, Verdict.PASS, f"{compared} looked at", compared)
 
 
