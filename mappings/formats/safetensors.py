@@ -12,7 +12,7 @@ import math
 import os
 import stat
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from mappings.errors import UserError
 
 MAX_HEADER_BYTES = 100_000_000
 ALIGNMENT = 8
+PIECE = 8 << 20  # bytes read at once
 LFS_POINTER = b"version "  # no length of a header: it would be 2 EB
 MAX_RANK = 64  # no framework has more; keeps the product of hostile shapes cheap
 # Bits per element, in the format's own dtype names.
@@ -205,14 +206,24 @@ def read_bytes(entry: TensorEntry) -> bytes:
     Raises:
         SafetensorsError: the file became shorter than its header says.
     """
-    fd = os.open(entry.path, os.O_RDONLY)
-    try:
-        data = os.pread(fd, entry.nbytes, entry.offset)
-        while len(data) < entry.nbytes:  # one pread returns at most 2 GiB
-            more = os.pread(fd, entry.nbytes - len(data), entry.offset + len(data))
-            if not more:
-                raise SafetensorsError(entry.path, f"ends {entry.nbytes - len(data)} bytes early", entry.name)
-            data += more
-        return data
-    finally:
-        os.close(fd)
+    return b"".join(read_pieces(entry))
+
+
+def read_pieces(entry: TensorEntry, nbytes: int | None = None) -> Iterator[bytes]:
+    """The bytes of one tensor in order, in pieces of at most 8 MiB.
+
+    Args:
+        entry: of the tensor.
+        nbytes: how many from its beginning; all by default.
+
+    Raises:
+        SafetensorsError: the file became shorter than its header says.
+    """
+    at, end = entry.offset, entry.offset + (entry.nbytes if nbytes is None else nbytes)
+    with entry.path.open("rb", buffering=0) as file:
+        while at < end:
+            piece = os.pread(file.fileno(), min(PIECE, end - at), at)
+            if not piece:
+                raise SafetensorsError(entry.path, f"ends {end - at} bytes early", entry.name)
+            yield piece
+            at += len(piece)

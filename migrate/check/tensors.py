@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from mappings.families import Family, Parameter
 from mappings.families.encodings import stored_names
 from mappings.formats.hf_directory import INDEX, read_json
-from mappings.formats.safetensors import TensorEntry
+from mappings.formats.safetensors import TensorEntry, read_pieces
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
@@ -19,7 +18,6 @@ from migrate.report import Finding
 
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 LAYER = re.compile(r"((?:^|\.)(?:layers|layer|h)\.)(\d+)\.")
-CHUNK = 4 << 20
 
 
 def layers_are_all_there(subject: Subject, tally: Tally) -> Iterator[Finding]:
@@ -237,16 +235,8 @@ def _difference(left: TensorEntry, right: TensorEntry) -> str:
 def _same_bytes(left: TensorEntry, right: TensorEntry) -> bool:
     if (left.dtype, left.nbytes) != (right.dtype, right.nbytes):
         return False
-    with left.path.open("rb") as a, right.path.open("rb") as b:
-        a.seek(left.offset, os.SEEK_SET)
-        b.seek(right.offset, os.SEEK_SET)
-        rest = left.nbytes
-        while rest:
-            size = min(rest, CHUNK)
-            if a.read(size) != b.read(size):
-                return False
-            rest -= size
-    return True
+    # Regular files: pread gives pieces of one size for both.
+    return all(one == other for one, other in zip(read_pieces(left), read_pieces(right), strict=True))
 
 
 ASSERTIONS = (

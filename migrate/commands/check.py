@@ -28,12 +28,13 @@ def _readers(field: str) -> Readers:
 
 def _refusal(run: Path | None) -> str | None:
     """Why the trainer, which alone knows all fields, refuses a run configuration."""
+    if run is None:
+        return None
     from mappings.errors import UserError
     from ms_models.train.config import load
 
     try:
-        if run is not None:
-            load(run)
+        load(run)
     except UserError as error:
         return str(error)
     return None

@@ -10,7 +10,7 @@ from mappings.families import family_for_config
 from mappings.formats.hf_directory import read_config, read_json, read_tensors
 from migrate.check.tokenizer import parse_tokenizer
 from migrate.check.vocab.new_rows import NewRows
-from migrate.check.vocab.resizing import changes, verify, vocabulary_field, write
+from migrate.check.vocab.resizing import changes, vocabulary_field, write
 from migrate.progress import ByteCount, Tracker, quiet
 from migrate.report import Report, Stage, Verdict
 
@@ -65,12 +65,13 @@ def vocab(
         raise UserError(f"{out}: exists and is not empty; choose another directory or remove it")
     new, changed = changes(family, config, tensors, rows)
     total = sum(entry.nbytes for entry in tensors.values())
-    free = shutil.disk_usage(next(path for path in (out, *out.absolute().parents) if path.exists())).free
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    left = out.with_name(f".{out.name}.partial")  # of a run that was killed, and goes
+    free = shutil.disk_usage(there).free + sum(path.stat().st_size for path in left.glob("*"))
     if free < total + sum(change.rows * change.row_bytes for change in changed.values()):
         raise UserError(f"{out}: {free / 1e9:.2f} GB are free, the copy needs more than {total / 1e9:.2f} GB")
     with track("copying", ByteCount(total)) as advance:
-        write(model_dir, out, new, changed, new_rows, advance)
-    compared = verify(tensors, read_tensors(out), changed)
+        compared = write(model_dir, tensors, out, new, changed, new_rows, advance)
     report = Report("vocab", str(model_dir))
     more = rows - config[field]
     what = f"{more} rows added ({new_rows.kind})" if more > 0 else f"{-more} rows removed"

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from mappings.errors import UserError
 from mappings.families import Family
-from mappings.formats.hf_directory import INDEX
-from mappings.formats.safetensors import TensorEntry, build_header, read_header
+from mappings.formats.hf_directory import INDEX, read_tensors
+from mappings.formats.manifest import fsync_directory
+from mappings.formats.safetensors import TensorEntry, build_header, read_header, read_pieces
 from migrate.check.vocab.new_rows import NewRows
 
 FIELDS = ("vocab_size", "padded_vocab_size")
-PIECE = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -91,39 +93,82 @@ def changes(
 
 def write(
     directory: Path,
+    tensors: Mapping[str, TensorEntry],
     out: Path,
     config: Mapping[str, Any],
     changed: Mapping[str, Change],
     new_rows: NewRows,
     advance: Callable[[int], None] = lambda amount: None,
-) -> None:
-    """Writes the checkpoint; `out` appears when it is complete.
+) -> int:
+    """Writes the checkpoint; `out` appears when it is complete and verified.
+
+    Returns:
+        How many tensors were verified.
 
     Raises:
-        UserError: a file cannot be read or written.
+        UserError: a file cannot be read or written, or does not hold what was written.
     """
-    staging = out.with_name(f".{out.name}.tmp{os.getpid()}")
-    staging.mkdir(parents=True)
     try:
-        grown = 0
-        for path in sorted(directory.iterdir()):
-            if path.suffix == ".safetensors":
-                grown += _file(path, staging / path.name, changed, new_rows, advance)
-            elif path.is_file() and path.name not in ("config.json", INDEX):
-                shutil.copyfile(path, staging / path.name)
-        _json(staging / "config.json", config)
-        if (directory / INDEX).is_file():
-            index = json.loads((directory / INDEX).read_text(encoding="utf-8"))
-            if "total_size" in index.get("metadata", {}):
-                index["metadata"]["total_size"] += grown
-            _json(staging / INDEX, index)
-        if out.is_dir():
-            out.rmdir()
-        staging.rename(out)
+        with _staging(out) as staging:
+            compared = _write(directory, staging, tensors, config, changed, new_rows, advance)
+            if out.is_dir():
+                out.rmdir()
+            staging.rename(out)
+            fsync_directory(out.parent)
+            return compared
     except OSError as error:
-        raise UserError(f"{error.filename or out}: {error.strerror}") from error
+        raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was kept") from error
+
+
+@contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """An empty directory beside `out` that no other run uses, removed at the end if it is still there."""
+    # A fixed name: what a killed run left behind is written over by the next one, instead of filling the disk.
+    staging = out.with_name(f".{out.name}.partial")
+    staging.mkdir(parents=True, exist_ok=True)
+    lock = os.open(staging, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = staging.exists() and os.path.samestat(os.fstat(lock), staging.stat())
+        except BlockingIOError:
+            is_ours = False
+        if not is_ours:
+            raise UserError(f"{out}: another run is writing it; wait for its end or choose another directory")
+        try:
+            for path in staging.iterdir():
+                path.unlink()
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        os.close(lock)
+
+
+def _write(
+    directory: Path,
+    staging: Path,
+    tensors: Mapping[str, TensorEntry],
+    config: Mapping[str, Any],
+    changed: Mapping[str, Change],
+    new_rows: NewRows,
+    advance: Callable[[int], None],
+) -> int:
+    grown = 0
+    for path in sorted(directory.iterdir()):
+        if path.suffix == ".safetensors":
+            grown += _file(path, staging / path.name, changed, new_rows, advance)
+        elif path.is_file() and path.name not in ("config.json", INDEX):
+            shutil.copyfile(path, staging / path.name)
+    _json(staging / "config.json", config)
+    if (directory / INDEX).is_file():
+        index = json.loads((directory / INDEX).read_text(encoding="utf-8"))
+        if isinstance(index.get("metadata", {}).get("total_size"), int):
+            index["metadata"]["total_size"] += grown
+        _json(staging / INDEX, index)
+    compared = verify(tensors, read_tensors(staging), changed)
+    fsync_directory(staging)
+    return compared
 
 
 def verify(source: Mapping[str, TensorEntry], made: Mapping[str, TensorEntry], changed: Mapping[str, Change]) -> int:
@@ -155,15 +200,15 @@ def _file(
     entries, metadata = read_header(path)
     shapes = {entry.name: changed[entry.name].shape if entry.name in changed else entry.shape for entry in entries}
     header, spans = build_header([(entry.name, entry.dtype, shapes[entry.name]) for entry in entries], metadata)
-    with path.open("rb") as source, target.open("wb") as file:
+    with target.open("wb") as file:
         file.write(header)
         for entry in entries:
             change = changed.get(entry.name)
             size = entry.nbytes if change is None else change.kept * change.row_bytes
             assert file.tell() == spans[entry.name][0]
-            source.seek(entry.offset)
-            _copy(source, file, size)
-            advance(size)
+            for piece in read_pieces(entry, size):
+                file.write(piece)
+                advance(len(piece))
             if change is not None and change.rows > change.kept:
                 rows = new_rows.make(entry, change.kept, change.rows - change.kept)
                 file.write(np.ascontiguousarray(rows).data)
@@ -172,23 +217,10 @@ def _file(
     return sum(span[1] for span in spans.values()) - sum(entry.nbytes for entry in entries)
 
 
-def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
-    while size:
-        piece = source.read(min(size, PIECE))
-        if not piece:
-            raise UserError("a file became shorter while it was copied")
-        target.write(piece)
-        size -= len(piece)
-
-
 def _digest(entry: TensorEntry, size: int) -> bytes:
     digest = hashlib.sha256()
-    with entry.path.open("rb") as file:
-        file.seek(entry.offset)
-        while size:
-            piece = file.read(min(size, PIECE))
-            digest.update(piece)
-            size -= len(piece)
+    for piece in read_pieces(entry, size):
+        digest.update(piece)
     return digest.digest()
 
 
