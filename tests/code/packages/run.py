@@ -120,9 +120,9 @@ def run_package(package: Package, build: Path) -> PackageResult:
         recipes=len(package.recipes),
         unimportable=dict(package.unimportable),
     )
-    with _search_path(path):
+    with search_path(path):
         reference = _imports(project, repo)
-    with _search_path([without_torch(build), *path]):
+    with search_path([without_torch(build), *path]):
         candidate = _imports(project, out)
     for file, reason in candidate.items():
         if (problem := reference[file]) is not None:
@@ -142,7 +142,7 @@ def run_package(package: Package, build: Path) -> PackageResult:
             result.misses.append(Miss(name, "recipe", "a module class without a recipe and without a reason"))
         else:
             result.left_out[name] = reason
-    with _search_path(path):
+    with search_path(path):
         outcomes = compare_modules(
             repo, out, package.recipes, candidate_path=[without_torch(build)], timeout_s=SIDE_TIMEOUT_S
         )
@@ -183,7 +183,7 @@ def count_outcomes(result: PackageResult, recipe: Recipe, outcomes: Sequence[Out
 
 
 @contextlib.contextmanager
-def _search_path(folders: Sequence[Path]) -> Iterator[None]:
+def search_path(folders: Sequence[Path]) -> Iterator[None]:
     """PYTHONPATH of the processes that are started inside."""
     before: Mapping[str, str] = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, folders))
