@@ -147,7 +147,8 @@ def _why_skipped(subject: Subject, name: str) -> str:
     if name == "layout" and subject.run is None:
         return "no run configuration given"
     if name == "data" and not any(data.is_prepared for data in subject.data_sets):
-        return "no prepared data given"
+        told = any(subject.section("data").get(name) for name in ("path", "blend"))
+        return "the data of the run cannot be read: see the findings" if told else "no prepared data given"
     if name == "round trip" and subject.tokenizer is not None:
         return "the tokenizers library is not installed"
     if name in ("tensors", "layout") and subject.family is None:

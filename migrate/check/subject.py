@@ -11,8 +11,8 @@ import yaml
 
 from mappings.errors import UserError
 from mappings.families import Family, family_for_config, settings
-from mappings.formats.hf_directory import INDEX, SINGLE, read_config, read_json, read_tensors
-from mappings.formats.safetensors import TensorEntry
+from mappings.formats.hf_directory import INDEX, read_config, read_json, read_tensors
+from mappings.formats.safetensors import SafetensorsError, TensorEntry
 from migrate.check.codes import finding
 from migrate.check.data.data_sets import DataSet, of_run, of_user
 from migrate.check.tokenizer import Tokenizer, parse_tokenizer
@@ -26,6 +26,13 @@ SIDE_FILES = (
     "chat_template.json",
 )
 
+ADAPTER = "adapter_model.safetensors"
+OTHER_WEIGHTS = {
+    ADAPTER: f"only an adapter ({ADAPTER}), to be merged into its base model first,",
+    "*.bin": "only pickled weights (.bin)",
+    "*.bin.index.json": "only the index of pickled weights (.bin)",
+    "*.gguf": "only GGUF weights",
+}
 LARGEST_COUNT = 10_000
 """Of layers, and of experts of a layer; published models have hundreds."""
 
@@ -117,14 +124,17 @@ def _read_tokenizer(subject: Subject) -> None:
 
 def _read_tensors(subject: Subject) -> None:
     directory = subject.directory
-    if not any((directory / name).is_file() for name in (INDEX, SINGLE)) and not any(directory.glob("*.safetensors")):
-        what = "only pickled weights (.bin)" if any(directory.glob("*.bin")) else "no weights"
+    found = {path.name for path in directory.glob("*.safetensors")} - {ADAPTER}
+    if not found and not (directory / INDEX).is_file():
+        what = next((kind for pattern, kind in OTHER_WEIGHTS.items() if any(directory.glob(pattern))), "no weights")
         subject.findings.append(finding("C428", f"{what} in the directory"))
         return
     try:
         subject.tensors = read_tensors(directory)
+    except SafetensorsError as error:
+        subject.findings.append(finding("C427", str(error), file=error.path.name))
     except UserError as error:
-        subject.findings.append(finding("C427", str(error)))
+        subject.findings.append(finding("C427", str(error), file=INDEX if (directory / INDEX).is_file() else None))
     except OSError as error:
         subject.findings.append(finding("C427", f"{error.filename}: cannot be read ({error.strerror})"))
 

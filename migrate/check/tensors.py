@@ -17,6 +17,7 @@ from migrate.check.vocabulary_rows import vocabulary_rows
 from migrate.report import Finding
 
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+EXPERT = re.compile(r"(\.experts\.)(\d+)\.")
 LAYER = re.compile(r"((?:^|\.)(?:layers|layer|h)\.)(\d+)\.")
 
 
@@ -176,11 +177,9 @@ def dtypes_are_plain(subject: Subject, tally: Tally) -> Iterator[Finding]:
     if len(counts) > 1:
         yield finding("C423", f"dtypes in the weights: {listed}")
         return
-    named = subject.config.get("dtype", subject.config.get("torch_dtype"))
-    if counts and isinstance(named, str):
-        stored = FLOATS[next(iter(counts))]
-        if named.removeprefix("torch.") != stored:
-            field = "dtype" if "dtype" in subject.config else "torch_dtype"
+    for field in ("dtype", "torch_dtype"):
+        named, stored = subject.config.get(field), FLOATS[next(iter(counts))] if counts else None
+        if isinstance(named, str) and stored and named.removeprefix("torch.") != stored:
             yield finding("C424", f"{field} is {named!r}, the weights are {stored}", file="config.json", field=field)
 
 
@@ -204,15 +203,26 @@ def _stored_layers(tensors: Iterable[str]) -> set[int]:
 
 
 def _pattern(name: str) -> str:
-    return LAYER.sub(r"\1{layer}.", name)
+    return EXPERT.sub(r"\1{expert}.", LAYER.sub(r"\1{layer}.", name))
 
 
 def _grouped(names: Iterable[str]) -> list[tuple[str, str]]:
-    """(pattern, " in layers 0-3") for names that differ only in their layer, so that one cause is one finding."""
-    groups: dict[str, set[int]] = defaultdict(set)
+    """(pattern, " in layers 0-3") for names that differ in layer and expert only, so that one cause is one finding."""
+    groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        groups[_pattern(name)].add(_layer(name))
-    return [(pattern, f" in layers {_ranges(layers)}" if layers != {-1} else "") for pattern, layers in groups.items()]
+        groups[_pattern(name)].append(name)
+    return [(pattern, _where(alike)) for pattern, alike in groups.items()]
+
+
+def _where(names: Iterable[str]) -> str:
+    layers = {_layer(name) for name in names} - {-1}
+    experts = {int(match[2]) for name in names if (match := EXPERT.search(name))}
+    told = [
+        f"{what}{'s' if len(numbers) > 1 else ''} {_ranges(numbers)}"
+        for what, numbers in (("layer", layers), ("expert", experts))
+        if numbers
+    ]
+    return f" in {', '.join(told)}" if told else ""
 
 
 def _ranges(numbers: set[int]) -> str:

@@ -186,6 +186,7 @@ def _rope(**fields: Any) -> Break:
     return edit("config.json", rope_parameters={"rope_theta": 10000.0, "rope_type": "default", **fields})
 
 
+LOST_EXPERT = "model.layers.1.block_sparse_moe.experts.3.w2.weight"
 Q_NORM = "model.layers.1.self_attn.q_norm.weight"
 FAULTS = (
     # vocabulary
@@ -368,6 +369,7 @@ FAULTS = (
     Fault("remote code of another repository", "C525", edit("config.json", auto_map={"AutoModel": "org/name--m.X"})),
     # tensors
     Fault("a tensor lost", "C420", _remove("model.layers.1.self_attn.k_proj.weight")),
+    Fault("an expert of a layer lost", "C420", _remove(LOST_EXPERT), family="mixtral"),
     Fault("bias switched on without biases", "C420", edit("config.json", attention_bias=True)),
     Fault("a stranger", "C421", rewrite(lambda tensors: tensors.update({Q_NORM: np.ones(8, np.float32)}))),
     Fault(
@@ -377,6 +379,7 @@ FAULTS = (
     Fault("intermediate_size wrong", "C422", edit("config.json", intermediate_size=64)),
     Fault("one tensor in half precision", "C423", _set("model.norm.weight", lambda t: t.astype(np.float16))),
     Fault("dtype says bfloat16", "C424", edit("config.json", dtype="bfloat16")),
+    Fault("two dtypes in config.json", "C424", edit("config.json", torch_dtype="bfloat16")),
     Fault("untied, lm_head lost", "C425", _remove(HEAD)),
     Fault("untied, head of gpt_neox lost", "C425", _remove("embed_out.weight"), family="gpt_neox"),
     Fault("tied, lm_head of its own", "C426", _tied_with_other_head),

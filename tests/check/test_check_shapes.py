@@ -128,6 +128,30 @@ def test_a_healthy_directory_has_no_error(name: str, tmp_path: Path) -> None:
     assert report.exit_code == 0 and report.stages[6].name == "tensors" and report.stages[6].compared > 0
 
 
+OTHERS = {
+    "adapter_model.safetensors": "only an adapter",
+    "pytorch_model.bin": "only pickled weights",
+    "pytorch_model.bin.index.json": "only the index of pickled weights",
+    "model.gguf": "only GGUF weights",
+}
+
+
+@pytest.mark.parametrize("file", OTHERS)
+def test_weights_of_another_kind_are_named(file: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text("{}")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    [found] = [found for found in check(tmp_path).findings if found.code == "C428"]
+    assert found.message.startswith(OTHERS[file])
+
+
+def test_experts_that_are_lost_alike_are_one_finding(tmp_path: Path) -> None:
+    make_family("mixtral", tmp_path)
+    edit("config.json", num_local_experts=8)(tmp_path)
+    [first, *_] = [found.message for found in check(tmp_path).findings if found.code == "C420"]
+    assert first.startswith("model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight")
+    assert first.endswith("is not stored in layers 0-1, experts 4-7")
+
+
 def test_a_quantised_checkpoint_is_one_finding(tmp_path: Path) -> None:
     make("llama", tmp_path)
     edit("config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})(tmp_path)
