@@ -83,6 +83,13 @@ def rope_base_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
 
 def rope_scaling_is_sound(subject: Subject, tally: Tally) -> Iterator[Finding]:
     """The rotary rule is known, complete, plausible and one that ms_models computes."""
+    for field in ("rope_parameters", "rope_scaling"):
+        value = subject.config.get(field)
+        if value is not None and not isinstance(value, dict):
+            yield finding("C404", f"{field} is {value!r}, no table of settings", file=FILE, field=field)
+        elif isinstance(value, dict) and "factor" in value and not {"type", "rope_type"} & value.keys():
+            message = f"{field} has a factor and no rope_type, so that loaders leave positions unscaled"
+            yield finding("C404", message, file=FILE, field=field)
     for name, rope in rope_sets(subject.config) if is_rotary(subject.config) else ():
         yield from _is_sound(subject, tally, name, rope)
 

@@ -259,6 +259,12 @@ FAULTS = (
         "C405",
         _rope(rope_type="longrope", short_factor=[1.0] * 4, long_factor=[2.0] * 3, original_max_position_embeddings=32),
     ),
+    Fault("scaling is text", "C404", edit("config.json", rope_parameters=..., rope_theta=1e4, rope_scaling="linear")),
+    Fault(
+        "scaling without its rule",
+        "C404",
+        edit("config.json", rope_parameters=..., rope_theta=1e4, rope_scaling={"factor": 2.0}),
+    ),
     Fault("unknown rope_type", "C404", _rope(rope_type="lama3")),
     Fault("llama3 scaling without original length", "C405", _rope(rope_type="llama3", factor=8.0, low_freq_factor=1.0)),
     Fault(

@@ -42,7 +42,7 @@ def test_a_repository_without_model_types_compared_nothing(
     (tmp_path / "repo" / "module.py").write_text("x = 1\n")
     assert main(["registry", str(tmp_path / "repo"), "--json"]) == 2
     [names, _] = json.loads(capsys.readouterr().out)["stages"]
-    assert names["verdict"] == "could_not_run" and "1 Python files read: none registers" in names["message"]
+    assert names["verdict"] == "could_not_run" and "in 1 Python file, so there was nothing" in names["message"]
     # Imported, it was looked at: that nothing is registered is seen.
     assert main(["registry", str(tmp_path / "repo"), "--import", "module"]) == 0
     # To a check of a model it adds nothing, and takes nothing away.

@@ -104,6 +104,10 @@ SHAPES: dict[str, tuple[str, Change]] = {
     "mixtral in bfloat16": ("mixtral", lambda directory: to_bfloat16(directory)),
     "gemma2 without a window": ("gemma2", edit("config.json", layer_types=["full_attention"] * 2)),
     "qwen2, window given and off": ("qwen2", edit("config.json", sliding_window=32768, use_sliding_window=False)),
+    "llama with a kernel of the hub": (
+        "llama",
+        edit("config.json", attn_implementation="kernels-community/flash-attn"),
+    ),
     "llama that stops at several tokens": ("llama", edit("generation_config.json", eos_token_id=[1, 5])),
 }
 

@@ -48,9 +48,11 @@ def registry(repository: Path, *, models: Sequence[Path] = (), modules: Sequence
         report.findings.append(replace(finding("C514", f"{name}: {reason}"), file=name))
     sightings = [*(found for package in packages.values() for found in package.sightings), *scan.sightings]
     findings = list(judge(sightings, installed, configs, _cache()))
-    report.findings += findings
+    # The command as it can be typed.
+    report.findings += [replace(f, fix=f.fix.replace(" REPO ", f" {repository} ")) for f in findings]
     compared = len(sightings) + len(configs)
-    nothing = f"{scan.files} Python files read: none registers or uses a model type, so there was nothing to compare"
+    read = "1 Python file" if scan.files == 1 else f"{scan.files} Python files"
+    nothing = f"no model type is registered or used in {read}, so there was nothing to compare"
     report.stages.append(_stage("names", findings, compared, nothing))
     if modules:
         recording = dynamic.record(repository if repository.is_dir() else repository.parent, modules)

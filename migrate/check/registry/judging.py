@@ -40,7 +40,7 @@ def judge(
     if cache is not None:
         for name in sorted(names):
             for folder in cached_remote_code(name, cache):
-                yield finding("C506", f"{name!r}: cached code in {folder.relative_to(cache)} bears the name too")
+                yield finding("C506", f"{name!r}: cached code in {folder} bears the name too")
     # What is installed as well has a finding above.
     for name in sorted(names & _ours() - set(library.names if library is not None else ())):
         places = ", ".join(found.place for found in sightings if found.name == name)
@@ -59,7 +59,7 @@ def _taken(registrations: Sequence[Sighting], library: Library | None) -> Iterat
         other = free_name(str(found.name), set(library.names))
         fix = (
             "Rename it, in the class and in every config.json: "
-            f"`msmigrate registry REPO --rename {found.name}={other}`. "
+            f"`msmigrate registry REPO --rename {found.name}={other} --write`. "
             f"If {owner[0]} builds the same model, delete the registration instead. exist_ok=True hides the installed "
             "class from the whole process."
         )
