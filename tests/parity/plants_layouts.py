@@ -15,9 +15,10 @@ from typing import Any
 import plants_layouts_loss
 import plants_layouts_sums
 
-DENSE, TIED, SPARSE = "llama", "qwen2", "qwen3_moe"
+DENSE, TIED, SPARSE, DEEP = "llama", "qwen2", "qwen3_moe", "llama of four layers"
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     DENSE: (DENSE, {}),
+    DEEP: (DENSE, {"num_hidden_layers": 4}),
     TIED: (TIED, {"tie_word_embeddings": True}),
     SPARSE: (SPARSE, {"num_experts": 6}),
     plants_layouts_sums.ONE_HEAD: (DENSE, {"num_key_value_heads": 1}),
@@ -49,6 +50,9 @@ BENIGN: dict[str, tuple[str, str]] = {
     "tied, pp": (TIED, "pp=2"),
     "tied, pp, zero bubble": (TIED, "pp=2,schedule=zero_bubble"),
     "experts, ep": (SPARSE, "dp=2,ep=2"),
+    "deep, interleaved": (DEEP, "pp=2,vpp=2"),
+    "dense, ulysses": (DENSE, "cp=2,context=ulysses"),
+    "dense, blocks recomputed": (DENSE, "dp=2,recompute=block"),
     "one key head, tp": (plants_layouts_sums.ONE_HEAD, "tp=2"),
     "biases, tp": (plants_layouts_sums.BIASED, "tp=2"),
 }
