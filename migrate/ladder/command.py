@@ -87,6 +87,8 @@ def ladder(
         report.stages.append(Stage("ladder", Verdict.SKIPPED, "the first machine compares"))
         return report
     _compare(report, climbed, repetition, judging.FLOORS[config.precision.compute])
+    if climbed:
+        _efficiency(report, climbed, min(settings.machines.per_node, climbed[-1].rung.ranks), config.train.threads)
     return report
 
 
@@ -149,7 +151,6 @@ def _compare(report: Report, climbed: list[Climbed], repetition: Measured | None
             continue
         is_named = _judge(report, first, before, one, repetition, floor, is_named)
     report.facts["rungs"] = rows
-    _efficiency(report, climbed)
 
 
 def _noise(report: Report, first: Measured, repetition: Measured | None, floor: float) -> None:
@@ -218,13 +219,22 @@ def _speed(first: Climbed, one: Climbed) -> dict[str, float | int | str]:
     return figures
 
 
-def _efficiency(report: Report, climbed: list[Climbed]) -> None:
+def _efficiency(report: Report, climbed: list[Climbed], neighbours: int, threads: int | None) -> None:
+    """Advice about slow rungs; a note in its place where ranks share cores, of which one process alone takes all.
+
+    Args:
+        report: with the speeds of the rungs.
+        climbed: rungs that ran.
+        neighbours: ranks of the largest rung on one machine.
+        threads: of each rank; None takes all cores in rung 1 and a part of them in the others.
+    """
     cores = int(report.facts["cores"])
     rows = {row["rung"]: row for row in report.facts["rungs"]}
     has_devices = any(Path("/dev").glob(DEVICES))
-    if not has_devices and climbed[-1].rung.ranks > cores:
+    if not has_devices and neighbours > 1 and (threads is None or threads * neighbours > cores):
         report.facts["efficiency_note"] = (
-            f"{cores} cores for up to {climbed[-1].rung.ranks} ranks: efficiencies say nothing here, curves do"
+            f"up to {neighbours} ranks share the {cores} cores of a machine, of which one rank alone takes "
+            f"{threads or 'all'}: efficiencies say nothing here, curves do"
         )
         return
     for one in climbed[1:]:

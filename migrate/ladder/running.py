@@ -126,12 +126,21 @@ def run_rung(ladder: Ladder, rung: Rung, say: Callable[[str], None]) -> int:
         (directory / name).unlink(missing_ok=True)
     _remove_checkpoints(directory)
     say(f"rung {rung.name}: {rung.layout}, {rung.micro_batch_size} x {rung.accumulation} sequences per replica")
-    code = starting.launch(ladder.config_path, ladder.settings(rung), stop_after=ladder.steps, echo=say)
+    code = starting.launch(
+        ladder.config_path, ladder.settings(rung), stop_after=ladder.steps, echo=_without_advice_to_resume(say)
+    )
     if code == 0:
         _remove_checkpoints(directory)
         body = {"digest": ladder.digest(rung), "layout": rung.layout.to_dict(), "steps": ladder.steps}
         (directory / FINISHED).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     return code
+
+
+def _without_advice_to_resume(say: Callable[[str], None]) -> Callable[[str], None]:
+    """A rung is meant to stop early, and nobody goes on with it."""
+    from ms_models.train.services.progress import STOPPED
+
+    return lambda line: None if STOPPED in line else say(line)
 
 
 def _remove_checkpoints(directory: Path) -> None:

@@ -25,6 +25,7 @@ from ms_models.train.phases import enter
 from ms_models.train.schedule import learning_rate
 from ms_models.train.services.chosen import Services, services_of
 from ms_models.train.services.meter import Meter
+from ms_models.train.services.progress import STOPPED
 from ms_models.train.services.useful_flops import step_flops
 from ms_models.train.step import Trainer
 from ms_models.train.subject import build
@@ -112,7 +113,7 @@ class Loop:
             self._save(services)
         self._saved(self.checkpoints.finish(), services)
         if self.step < config.train.steps:
-            services.tell(f"stopped after step {self.step} of {config.train.steps}; go on with --resume")
+            services.tell(f"{STOPPED} {self.step} of {config.train.steps}; go on with --resume")
 
     def _one_step(self, services: Services) -> None:
         config, start = self.config, time.perf_counter()

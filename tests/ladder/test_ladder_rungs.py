@@ -18,8 +18,9 @@ from migrate.ladder.causes import Deviation, likely
 from migrate.ladder.measured import Measured, read
 from migrate.ladder.rungs import rungs_of
 from migrate.ladder.running import FINISHED, Ladder, Machines, is_finished, run_rung
-from migrate.report import Verdict
+from migrate.report import Report, Verdict
 from ms_models.train.config import RunConfig, load
+from ms_models.train.services.progress import STOPPED
 from tests.ms_models.train.run_helpers import LLAMA, write_config
 
 
@@ -156,6 +157,11 @@ def climb(played: dict[str, Any], **options: Any) -> Any:
     return command.ladder(played["config"], **{"sizes": [1, 2, 4], "steps": 3, "say": lambda line: None, **options})
 
 
+def note_of(report: Report) -> str:
+    assert not report.findings
+    return str(report.facts["efficiency_note"])
+
+
 def test_a_healthy_ladder_is_clean_and_not_run_twice(played: dict[str, Any]) -> None:
     report = climb(played)
     assert report.exit_code == 0
@@ -215,12 +221,38 @@ def test_slow_rungs_get_advice_where_ranks_have_devices_of_their_own(
     played: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 64)
-    notes = [one for one in climb(played).findings if one.code == command.SLOW]
+    own_cores = ["train.threads=16"]
+    notes = [one for one in climb(played, overrides=own_cores).findings if one.code == command.SLOW]
     assert [note.message.split("%")[0][-3:].strip() for note in notes] == ["50", "25"]
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    report = climb(played)
-    assert "2 cores for up to 4 ranks: efficiencies say nothing here" in report.facts["efficiency_note"]
+    report = climb(played, overrides=["train.threads=17"])
+    assert "up to 4 ranks share the 64 cores of a machine, of which one rank alone takes 17" in note_of(report)
+    # One rank without a number of threads takes all cores: two of them share however many there are.
+    report = climb(played, sizes=[1, 2])
+    assert "up to 2 ranks share the 64 cores of a machine, of which one rank alone takes all" in note_of(report)
     assert not report.findings
+
+
+def test_machines_of_one_rank_each_share_no_cores(played: dict[str, Any]) -> None:
+    report = climb(played, machines=Machines(4, 0, "host:1", 1))
+    assert "efficiency_note" not in report.facts
+    assert len([one for one in report.findings if one.code == command.SLOW]) == 2
+
+
+def test_rungs_give_no_advice_to_go_on(played: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from ms_models.train.launch import starting
+
+    true_launch = starting.launch
+
+    def speak(path: Path, overrides: list[str], **options: Any) -> int:
+        options["echo"](f"rank 0: {STOPPED} 3 of 6; go on with --resume")
+        options["echo"]("step 3/6")
+        return true_launch(path, overrides, **options)
+
+    monkeypatch.setattr(starting, "launch", speak)
+    lines: list[str] = []
+    climb(played, say=lines.append)
+    assert lines.count("step 3/6") == 4
+    assert not any("--resume" in line for line in lines)
 
 
 def test_a_cluster_runs_small_rungs_on_the_first_machine(played: dict[str, Any]) -> None:

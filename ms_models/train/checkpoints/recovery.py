@@ -102,12 +102,17 @@ def abandon_later(run: Path, step: int) -> None:
             _set_aside(directory, ABANDONED)
 
 
-def _set_aside(directory: Path, suffix: str) -> str:
-    name = f"{directory.name}.{suffix}"
-    number = 1
+def aside_name(directory: Path, suffix: str) -> str:
+    """The name that a checkpoint gets which is set aside: with the suffix, numbered from the second one on."""
+    name, number = f"{directory.name}.{suffix}", 1
     while (directory.parent / name).exists():
         number += 1
         name = f"{directory.name}.{suffix}{number}"
+    return name
+
+
+def _set_aside(directory: Path, suffix: str) -> str:
+    name = aside_name(directory, suffix)
     directory.rename(directory.parent / name)
     fsync_directory(directory.parent)
     return name

@@ -96,6 +96,7 @@ def judge(config: RunConfig) -> Verdict:
     checks.ask("versions", check_versions)
     place = checks.get("machines", lambda: NodePlace.of(config.launch, config.layout))
     if place is not None:
+        checks.get("machines", place.check_host)
         checks.ask("interpreter", lambda: f"{_python(environment(config.train.threads, place))} starts the ranks")
         checks.ask("devices", lambda: check_devices(place))
         for line in place.warnings(config.layout):

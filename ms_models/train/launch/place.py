@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from dataclasses import dataclass
 
@@ -49,6 +50,40 @@ class NodePlace:
                             f"{65535 - SCHEDULER_PORTS}")  # fmt: skip
         return cls(launch.node_rank, nodes, world, host.strip("[]"), int(port))
 
+    def check_host(self) -> None:
+        """The first machine can be what `launch.master` says it is, as far as this machine can tell.
+
+        MindSpore starts its scheduler wherever the master's address is one of the machine's own: a second node on the
+        same host starts a second one, and the processes of both end with an error behind the last step.
+
+        Raises:
+            UserError: this is another node, but the address is its own; or it is one that no other machine can reach.
+        """
+        if self.nodes == 1:
+            return
+        address = self._address()
+        if address is None:
+            return  # joining says so, with the time it waited
+        if self.node > 0 and _is_own(address):
+            raise UserError(
+                f"launch.master: {self.host} is an address of this machine, which is node {self.node}; MindSpore would "
+                "start a second scheduler here: give the address of node 0, or start all ranks of one machine "
+                "with --nnodes 1"
+            )
+        if self.node == 0 and ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+            raise UserError(
+                f"launch.master: {self.host} cannot be reached from the other {self.nodes - 1} of {self.nodes} "
+                "machines; give the address that they know this one by, or start all ranks of one machine "
+                "with --nnodes 1"
+            )
+
+    def _address(self) -> str | None:
+        """The first address of the host's name; None where it is not known (yet)."""
+        try:
+            return str(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError:
+            return None
+
     @property
     def local_size(self) -> int:
         """Ranks of each machine."""
@@ -94,6 +129,16 @@ class NodePlace:
 def describe(ranks: range) -> str:
     """Ranks of a machine, for messages."""
     return f"rank {ranks.start}" if len(ranks) == 1 else f"ranks {ranks.start}-{ranks.stop - 1}"
+
+
+def _is_own(address: str) -> bool:
+    """Whether an address is one of this machine's, or of its network namespace: only to such can a socket be bound."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _free(host: str, port: int) -> int | None:

@@ -11,7 +11,7 @@ from mappings.errors import UserError
 from mappings.layout import ParallelLayout
 from ms_models.data.loader import TrainingLoader
 from ms_models.data.records import PreparedData
-from ms_models.train.checkpoints.recovery import ABANDONED, chosen, verify, way_back
+from ms_models.train.checkpoints.recovery import ABANDONED, aside_name, chosen, verify, way_back
 from ms_models.train.checkpoints.run_directory import complete_checkpoints, find_latest, read_manifest, step_name
 from ms_models.train.config import RunConfig
 
@@ -61,9 +61,10 @@ def check_resume(config: RunConfig, data: PreparedData | None) -> tuple[Path, li
     before, now = _flat(manifest.training["config"]), _flat(config.to_dict())
     changed = [name for name in now if name in before and before[name] != now[name] and name not in NO_CHANGE]
     lines += [f"changed since {step_name(step)}: {name} {before[name]} -> {now[name]}" for name in changed]
-    if later := [number for number, _ in complete_checkpoints(run) if number > step]:
-        names = ", ".join(map(step_name, later))
-        fate = "replaced when the run passes there again" if name is None else f"kept as step_NNNNNNNN.{ABANDONED}"
+    if later := [found for number, found in complete_checkpoints(run) if number > step]:
+        names = ", ".join(one.name for one in later)
+        kept = ", ".join(aside_name(one, ABANDONED) for one in later)
+        fate = "replaced when the run passes there again" if name is None else f"kept as {kept}"
         lines.append(f"going back to {step_name(step)}: {names} will be {fate}")
     return directory, lines
 

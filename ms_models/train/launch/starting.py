@@ -82,6 +82,7 @@ def _launch(
             say(line)
         return verdict.exit_code
     place = NodePlace.of(config.launch, config.layout)
+    place.check_host()
     env = environment(config.train.threads, place)
     model = preflight.check_model(config)
     if place.node == 0:

@@ -10,6 +10,9 @@ from ms_models.train.config import RunConfig
 from ms_models.train.launch.eta import Eta
 from ms_models.train.services.service import Service
 
+STOPPED = "stopped after step"
+"""How the line begins that says how to go on with a run that was to stop early."""
+
 SHOWN = 60
 """Characters of a sample on its line; metrics.jsonl has all of it."""
 

@@ -14,7 +14,15 @@ import numpy as np
 import pytest
 
 from mappings.errors import UserError
-from ms_models.train.checkpoints.recovery import abandon_later, chosen, last_good, problems_of, verify
+from ms_models.train.checkpoints.recovery import (
+    ABANDONED,
+    abandon_later,
+    aside_name,
+    chosen,
+    last_good,
+    problems_of,
+    verify,
+)
 from ms_models.train.checkpoints.run_directory import complete_checkpoints, find_latest, read_manifest, remove_leftovers
 from tests.ms_models.train import killed_saves
 from tests.ms_models.train.run_helpers import read_tensors
@@ -152,6 +160,15 @@ def test_what_the_user_left_behind_neither_counts_nor_is_lost(tmp_path: Path) ->
     assert [number for number, _ in complete_checkpoints(run)] == [1, 2], (
         "the one that was left would be one of the last"
     )
+
+
+def test_the_name_that_is_promised_is_the_one_that_is_given(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1, 3)
+    for expected in ("step_00000003.abandoned", "step_00000003.abandoned2"):
+        assert aside_name(run / "step_00000003", ABANDONED) == expected
+        abandon_later(run, 1)
+        assert (run / expected / "manifest.json").is_file()
+        killed_saves.save(run, 3)
 
 
 def test_the_refusal_names_the_newest_whole_one(tmp_path: Path) -> None:

@@ -54,6 +54,35 @@ def test_what_does_not_fit_is_refused(launch: dict[str, Any], expected: str) -> 
     assert expected in str(caught.value)
 
 
+def own_address(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, 1, 6, "", (address, 6000))])
+
+
+def test_a_second_node_on_the_host_of_the_first_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = ParallelLayout(dp=2)
+    with pytest.raises(UserError, match=r"127\.0\.0\.1 is an address of this machine, which is node 1"):
+        place(layout, nodes=2, node_rank=1, master="127.0.0.1:6000").check_host()
+    with pytest.raises(UserError, match=r"127\.0\.0\.1 cannot be reached from the other 1 of 2 machines"):
+        place(layout, nodes=2, master="127.0.0.1:6000").check_host()
+    with pytest.raises(UserError, match="myself is an address of this machine"):
+        own_address(monkeypatch, "127.0.0.1")
+        place(layout, nodes=2, node_rank=1, master="myself:6000").check_host()
+
+
+def test_addresses_of_other_machines_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = ParallelLayout(dp=2)
+    NodePlace.of(LaunchConfig(), layout).check_host()
+    # 192.0.2.0/24 is set aside for documentation (RFC 5737): no machine has it.
+    for rank in (0, 1):
+        place(layout, nodes=2, node_rank=rank, master="192.0.2.1:6000").check_host()
+
+    def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror("no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    place(layout, nodes=2, node_rank=1, master="later:6000").check_host()
+
+
 def test_an_address_of_version_six() -> None:
     assert place(ParallelLayout(dp=2), nodes=2, master="[fd00::1]:6000").host == "fd00::1"
 
