@@ -60,8 +60,10 @@ def main(module: str, job: Path, out: Path) -> None:
     from migrate.parity.backward.mindspore_side import main as backward
     from migrate.parity.capture_mindspore import main as capture
     from migrate.parity.forced_mindspore import main as forced
+    from migrate.parity.job import Job
 
     found: Any = importlib.import_module(module)
+    asked = Job.read(job).stages
     table: dict[str, Replacement | list[Replacement]] = found.replacements()
     for name in (*found.BENIGN, *found.PLANTS):
         folder = out / name
@@ -72,10 +74,10 @@ def main(module: str, job: Path, out: Path) -> None:
                 stack.enter_context(planted(where, attribute, value))
             capture(job, folder)
             stages = ("F", "G") if name in found.BENIGN else (found.PLANTS[name].stage,)
-            if "F" in stages:
+            if "F" in stages and "F" in asked:
                 (folder / FORCED).mkdir()
                 forced(job, out / REFERENCE, folder / FORCED)
-            if "G" in stages:
+            if "G" in stages and "G" in asked:
                 (folder / BACKWARD).mkdir()
                 backward(job, out / BACKWARD, folder / BACKWARD)
 
