@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
-
-Break = Callable[[Path], None]
-CHATML = "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+from check_breaks import (
+    EMBEDDING,
+    HEAD,
+    Break,
+    add_token,
+    begin,
+    changed,
+    edit,
+    end_of,
+    index_without_file,
+    longer,
+    lose_shard,
+    lower_case,
+    no_eos,
+    remote,
+    remove,
+    rewrite,
+    rope,
+    share_id,
+    store,
+    store_shard,
+    swap_q_and_o,
+    template,
+    tied_with_other_head,
+    tokenizer,
+    total_size,
+    truncate,
+    unmark_eos,
+)
 
 
 @dataclass(frozen=True)
@@ -27,184 +49,25 @@ class Fault:
     family: str = "llama"
 
 
-def edit(file: str, **changes: Any) -> Break:
-    """Sets fields of a JSON file; `...` removes one."""
-
-    def apply(directory: Path) -> None:
-        path = directory / file
-        body = json.loads(path.read_text()) if path.is_file() else {}
-        for name, value in changes.items():
-            if value is ...:
-                body.pop(name, None)
-            else:
-                body[name] = value
-        path.write_text(json.dumps(body))
-
-    return apply
-
-
-def rewrite(change: Callable[[dict[str, np.ndarray]], None]) -> Break:
-    """Changes the tensors and stores them in one file."""
-
-    def apply(directory: Path) -> None:
-        tensors: dict[str, np.ndarray] = {}
-        for path in sorted(directory.glob("*.safetensors")):
-            tensors.update(load_file(path))
-            path.unlink()
-        (directory / "model.safetensors.index.json").unlink(missing_ok=True)
-        change(tensors)
-        save_file(tensors, directory / "model.safetensors")
-
-    return apply
-
-
-def tokenizer(change: Callable[[dict[str, Any]], None]) -> Break:
-    """Changes the content of tokenizer.json."""
-
-    def apply(directory: Path) -> None:
-        path = directory / "tokenizer.json"
-        body = json.loads(path.read_text())
-        change(body)
-        path.write_text(json.dumps(body))
-
-    return apply
-
-
-def _set(name: str, value: Callable[[np.ndarray], np.ndarray]) -> Break:
-    return rewrite(lambda tensors: tensors.update({name: np.ascontiguousarray(value(tensors[name]))}))
-
-
-def _remove(name: str) -> Break:
-    return rewrite(lambda tensors: tensors.pop(name))
-
-
-def _longer(*names: str) -> Break:
-    """Twenty rows more."""
-
-    def change(tensors: dict[str, np.ndarray]) -> None:
-        tensors.update({name: np.concatenate((tensors[name], tensors[name][:20])) for name in names})
-
-    return rewrite(change)
-
-
-def _store(file: str, text: str) -> Break:
-    def apply(directory: Path) -> None:
-        (directory / file).parent.mkdir(exist_ok=True)
-        (directory / file).write_text(text)
-
-    return apply
-
-
-def _store_shard(text: str) -> Break:
-    return lambda directory: sorted(directory.glob("*.safetensors"))[1].write_text(text) and None
-
-
-def _begin(start: str) -> Break:
-    return rewrite(
-        lambda tensors: [tensors.update({start + name: tensors.pop(name)}) for name in list(tensors)] and None
-    )
-
-
-def _end_of(start: str) -> Break:
-    return rewrite(
-        lambda tensors: (
-            [tensors.update({name.removeprefix(start): tensors.pop(name)}) for name in list(tensors)] and None
-        )
-    )
-
-
-def _total_size(value: int | str) -> Break:
-    def apply(directory: Path) -> None:
-        path = directory / "model.safetensors.index.json"
-        body = json.loads(path.read_text())
-        body["metadata"]["total_size"] = value
-        path.write_text(json.dumps(body))
-
-    return apply
-
-
-def _add_token(body: dict[str, Any]) -> None:
-    body["added_tokens"].append({**body["added_tokens"][0], "id": 300, "content": "<|tool|>"})
-
-
-def _share_id(body: dict[str, Any]) -> None:
-    vocab = body["model"]["vocab"]
-    first, second = sorted(vocab, key=vocab.__getitem__)[40:42]
-    vocab[second] = vocab[first]
-
-
-def _unmark_eos(body: dict[str, Any]) -> None:
-    next(token for token in body["added_tokens"] if token["content"] == "</s>")["special"] = False
-
-
-def _lower_case(body: dict[str, Any]) -> None:
-    body["normalizer"] = {"type": "Lowercase"}
-
-
-def _truncate(directory: Path) -> None:
-    path = sorted(directory.glob("*.safetensors"))[1]
-    path.write_bytes(path.read_bytes()[:-10])
-
-
-def _lose_shard(directory: Path) -> None:
-    sorted(directory.glob("*.safetensors"))[1].unlink()
-
-
-def _index_without_file(directory: Path) -> None:
-    (directory / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../b.safetensors"}}')
-
-
-def _swap_q_and_o(tensors: dict[str, np.ndarray]) -> None:
-    tensors["model.layers.1.mlp.down_proj.weight"] = np.ascontiguousarray(
-        tensors["model.layers.1.mlp.down_proj.weight"].T
-    )
-
-
-def _no_eos(directory: Path) -> None:
-    edit("config.json", eos_token_id=...)(directory)
-    edit("generation_config.json", eos_token_id=...)(directory)
-    edit("tokenizer_config.json", eos_token=...)(directory)
-
-
-def _tied_with_other_head(directory: Path) -> None:
-    edit("config.json", tie_word_embeddings=True)(directory)
-
-
-def _template(text: str) -> Break:
-    return edit("tokenizer_config.json", chat_template=text)
-
-
-def _remote(source: str) -> Break:
-    def apply(directory: Path) -> None:
-        (directory / "modeling_x.py").write_text(source)
-        edit("config.json", auto_map={"AutoModelForCausalLM": "modeling_x.X"})(directory)
-
-    return apply
-
-
-def _rope(**fields: Any) -> Break:
-    return edit("config.json", rope_parameters={"rope_theta": 10000.0, "rope_type": "default", **fields})
-
-
 LOST_EXPERT = "model.layers.1.block_sparse_moe.experts.3.w2.weight"
 Q_NORM = "model.layers.1.self_attn.q_norm.weight"
 FAULTS = (
     # vocabulary
-    Fault("token behind the embedding", "C201", tokenizer(_add_token)),
+    Fault("token behind the embedding", "C201", tokenizer(add_token)),
     Fault("vocab_size too small", "C203", edit("config.json", vocab_size=296)),
-    Fault("embedding cut", "C203", _set(EMBEDDING, lambda rows: rows[:280])),
-    Fault("lm_head extended", "C204", _set(HEAD, lambda rows: np.concatenate((rows, rows[:4])))),
-    Fault("embedding of gpt2 extended", "C203", _longer("transformer.wte.weight"), family="gpt2"),
+    Fault("embedding cut", "C203", changed(EMBEDDING, lambda rows: rows[:280])),
+    Fault("lm_head extended", "C204", changed(HEAD, lambda rows: np.concatenate((rows, rows[:4])))),
+    Fault("embedding of gpt2 extended", "C203", longer("transformer.wte.weight"), family="gpt2"),
     Fault(
         "embedding and head of gpt_neox extended",
         "C203",
-        _longer("gpt_neox.embed_in.weight", "embed_out.weight"),
+        longer("gpt_neox.embed_in.weight", "embed_out.weight"),
         family="gpt_neox",
     ),
-    Fault("embedding of gpt_neox extended", "C203", _longer("gpt_neox.embed_in.weight"), family="gpt_neox"),
-    Fault("head of gpt_neox extended", "C204", _longer("embed_out.weight"), family="gpt_neox"),
-    Fault("bias of bert's head extended", "C204", _longer("cls.predictions.bias"), family="bert"),
-    Fault("two tokens on one id", "C205", tokenizer(_share_id)),
+    Fault("embedding of gpt_neox extended", "C203", longer("gpt_neox.embed_in.weight"), family="gpt_neox"),
+    Fault("head of gpt_neox extended", "C204", longer("embed_out.weight"), family="gpt_neox"),
+    Fault("bias of bert's head extended", "C204", longer("cls.predictions.bias"), family="bert"),
+    Fault("two tokens on one id", "C205", tokenizer(share_id)),
     Fault("added_tokens.json disagrees", "C206", edit("added_tokens.json", **{"<pad>": 299})),
     Fault(
         "added_tokens_decoder disagrees",
@@ -223,7 +86,7 @@ FAULTS = (
             )
         ),
     ),
-    Fault("tokenizer changes text", "C209", tokenizer(_lower_case)),
+    Fault("tokenizer changes text", "C209", tokenizer(lower_case)),
     # special ids
     Fault("eos out of range in config", "C301", edit("config.json", eos_token_id=300)),
     Fault("negative pad", "C301", edit("config.json", pad_token_id=-1)),
@@ -244,20 +107,20 @@ FAULTS = (
     ),
     Fault("eos is text", "C307", edit("config.json", eos_token_id="1")),
     Fault("pad is a fraction", "C307", edit("generation_config.json", pad_token_id=2.5)),
-    Fault("no eos anywhere", "C308", _no_eos),
+    Fault("no eos anywhere", "C308", no_eos),
     Fault("special_tokens_map disagrees", "C309", edit("special_tokens_map.json", eos_token="<s>")),
-    Fault("eos not special", "C310", tokenizer(_unmark_eos)),
+    Fault("eos not special", "C310", tokenizer(unmark_eos)),
     # positions
     Fault("no max_position_embeddings", "C401", edit("config.json", max_position_embeddings=...)),
     Fault("max_position_embeddings is text", "C401", edit("config.json", max_position_embeddings="64")),
     Fault("sequence too long", "C402", lambda d: None, run={"data": {"seq_length": 65}}),
-    Fault("negative rope_theta", "C403", _rope(rope_theta=-1.0)),
+    Fault("negative rope_theta", "C403", rope(rope_theta=-1.0)),
     Fault("two rope_thetas", "C403", edit("config.json", rope_theta=500000.0)),
     Fault("two spellings that disagree", "C403", edit("config.json", rope_scaling={"type": "linear", "factor": 2.0})),
     Fault(
         "longrope lists of two lengths",
         "C405",
-        _rope(rope_type="longrope", short_factor=[1.0] * 4, long_factor=[2.0] * 3, original_max_position_embeddings=32),
+        rope(rope_type="longrope", short_factor=[1.0] * 4, long_factor=[2.0] * 3, original_max_position_embeddings=32),
     ),
     Fault("scaling is text", "C404", edit("config.json", rope_parameters=..., rope_theta=1e4, rope_scaling="linear")),
     Fault(
@@ -265,12 +128,12 @@ FAULTS = (
         "C404",
         edit("config.json", rope_parameters=..., rope_theta=1e4, rope_scaling={"factor": 2.0}),
     ),
-    Fault("unknown rope_type", "C404", _rope(rope_type="lama3")),
-    Fault("llama3 scaling without original length", "C405", _rope(rope_type="llama3", factor=8.0, low_freq_factor=1.0)),
+    Fault("unknown rope_type", "C404", rope(rope_type="lama3")),
+    Fault("llama3 scaling without original length", "C405", rope(rope_type="llama3", factor=8.0, low_freq_factor=1.0)),
     Fault(
         "llama3 factors swapped",
         "C406",
-        _rope(
+        rope(
             rope_type="llama3",
             factor=8.0,
             low_freq_factor=4.0,
@@ -291,7 +154,7 @@ FAULTS = (
         "C403",
         edit("config.json", rope_parameters={"full_attention": {"rope_theta": -1.0}}),
     ),
-    Fault("partial rotation", "C407", _rope(partial_rotary_factor=0.5)),
+    Fault("partial rotation", "C407", rope(partial_rotary_factor=0.5)),
     Fault(
         "sliding window on",
         "C408",
@@ -333,74 +196,74 @@ FAULTS = (
     Fault("layer types of another depth", "C433", edit("config.json", layer_types=["full_attention"] * 2)),
     Fault("unknown layer type", "C433", edit("config.json", layer_types=["full_atention"] * 3)),
     # chat template
-    Fault("template cut short", "C314", _template("{% for m in messages %}{{ m.content }}")),
-    Fault("template that fails", "C314", _template("{{ messages[0].text.strip() }}")),
-    Fault("template that refuses an assistant", "C314", _template("{{ raise_exception('no') }}")),
-    Fault("template that divides by zero", "C314", _template("{{ 1 // 0 }}")),
-    Fault("template without end", "C314", _template("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}")),
+    Fault("template cut short", "C314", template("{% for m in messages %}{{ m.content }}")),
+    Fault("template that fails", "C314", template("{{ messages[0].text.strip() }}")),
+    Fault("template that refuses an assistant", "C314", template("{{ raise_exception('no') }}")),
+    Fault("template that divides by zero", "C314", template("{{ 1 // 0 }}")),
+    Fault("template without end", "C314", template("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}")),
     Fault(
         "template that takes for ever",
         "C314",
-        _template("{% for i in range(10000) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
+        template("{% for i in range(10000) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
     ),
-    Fault("template is a number", "C314", _template(5)),  # type: ignore[arg-type]
+    Fault("template is a number", "C314", template(5)),  # type: ignore[arg-type]
     Fault(
         "legacy template file cut short",
         "C314",
-        _store("chat_template.json", json.dumps({"chat_template": "{% for m in messages %}{{ m.content"})),
+        store("chat_template.json", json.dumps({"chat_template": "{% for m in messages %}{{ m.content"})),
     ),
     Fault(
         "one of several templates cut short",
         "C314",
-        _store("additional_chat_templates/tool_use.jinja", "{% for m in messages %}{{ m.content"),
+        store("additional_chat_templates/tool_use.jinja", "{% for m in messages %}{{ m.content"),
     ),
-    Fault("template without content", "C315", _template("{% for m in messages %}{{ m.role }}{% endfor %}")),
+    Fault("template without content", "C315", template("{% for m in messages %}{{ m.role }}{% endfor %}")),
     Fault(
-        "template of another model", "C316", _template("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
+        "template of another model", "C316", template("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
     ),
     Fault(
         "template that puts markers together",
         "C316",
-        _template("{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}"),
+        template("{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}"),
     ),
     # remote code
     Fault("auto_map without its file", "C521", edit("config.json", auto_map={"AutoModel": "modeling_x.X"})),
     Fault("auto_map of a wrong form", "C521", edit("config.json", auto_map={"AutoModel": "X"})),
-    Fault("remote code imports a file that is not there", "C521", _remote("from .other import y\nclass X: pass\n")),
-    Fault("remote code without the class", "C522", _remote("class Y: pass\n")),
-    Fault("remote code that is no Python", "C522", _remote("class X: pass\n  x\n")),
-    Fault("remote code needs a package", "C523", _remote("import flash_attn_x\nclass X: pass\n")),
-    Fault("remote code starts a process", "C524", _remote("import subprocess\nclass X: pass\n")),
-    Fault("remote code runs text", "C524", _remote("class X:\n    y = eval('1')\n")),
+    Fault("remote code imports a file that is not there", "C521", remote("from .other import y\nclass X: pass\n")),
+    Fault("remote code without the class", "C522", remote("class Y: pass\n")),
+    Fault("remote code that is no Python", "C522", remote("class X: pass\n  x\n")),
+    Fault("remote code needs a package", "C523", remote("import flash_attn_x\nclass X: pass\n")),
+    Fault("remote code starts a process", "C524", remote("import subprocess\nclass X: pass\n")),
+    Fault("remote code runs text", "C524", remote("class X:\n    y = eval('1')\n")),
     Fault("remote code of another repository", "C525", edit("config.json", auto_map={"AutoModel": "org/name--m.X"})),
     # tensors
-    Fault("a tensor lost", "C420", _remove("model.layers.1.self_attn.k_proj.weight")),
-    Fault("an expert of a layer lost", "C420", _remove(LOST_EXPERT), family="mixtral"),
+    Fault("a tensor lost", "C420", remove("model.layers.1.self_attn.k_proj.weight")),
+    Fault("an expert of a layer lost", "C420", remove(LOST_EXPERT), family="mixtral"),
     Fault("bias switched on without biases", "C420", edit("config.json", attention_bias=True)),
     Fault("a stranger", "C421", rewrite(lambda tensors: tensors.update({Q_NORM: np.ones(8, np.float32)}))),
     Fault(
         "qwen2 weights under llama", "C421", edit("config.json", model_type="llama", architectures=...), family="qwen2"
     ),
-    Fault("down_proj transposed", "C422", rewrite(_swap_q_and_o)),
+    Fault("down_proj transposed", "C422", rewrite(swap_q_and_o)),
     Fault("intermediate_size wrong", "C422", edit("config.json", intermediate_size=64)),
-    Fault("one tensor in half precision", "C423", _set("model.norm.weight", lambda t: t.astype(np.float16))),
+    Fault("one tensor in half precision", "C423", changed("model.norm.weight", lambda t: t.astype(np.float16))),
     Fault("dtype says bfloat16", "C424", edit("config.json", dtype="bfloat16")),
     Fault("two dtypes in config.json", "C424", edit("config.json", torch_dtype="bfloat16")),
-    Fault("untied, lm_head lost", "C425", _remove(HEAD)),
-    Fault("untied, head of gpt_neox lost", "C425", _remove("embed_out.weight"), family="gpt_neox"),
-    Fault("tied, lm_head of its own", "C426", _tied_with_other_head),
-    Fault("names with the wrapper's beginning", "C436", _begin("module.")),
-    Fault("names of a compiled model", "C436", _begin("_orig_mod.")),
-    Fault("names of the base model", "C436", _end_of("model.")),
-    Fault("total_size of another index", "C437", _total_size(5)),
-    Fault("total_size is text", "C437", _total_size("large")),
+    Fault("untied, lm_head lost", "C425", remove(HEAD)),
+    Fault("untied, head of gpt_neox lost", "C425", remove("embed_out.weight"), family="gpt_neox"),
+    Fault("tied, lm_head of its own", "C426", tied_with_other_head),
+    Fault("names with the wrapper's beginning", "C436", begin("module.")),
+    Fault("names of a compiled model", "C436", begin("_orig_mod.")),
+    Fault("names of the base model", "C436", end_of("model.")),
+    Fault("total_size of another index", "C437", total_size(5)),
+    Fault("total_size is text", "C437", total_size("large")),
     Fault(
-        "a Git LFS pointer", "C427", _store_shard("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
+        "a Git LFS pointer", "C427", store_shard("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
     ),
-    Fault("shard truncated", "C427", _truncate),
-    Fault("shard missing", "C427", _lose_shard),
-    Fault("index leaves the directory", "C427", _index_without_file),
-    Fault("integer weights", "C429", _set("model.norm.weight", lambda t: t.astype(np.int8))),
+    Fault("shard truncated", "C427", truncate),
+    Fault("shard missing", "C427", lose_shard),
+    Fault("index leaves the directory", "C427", index_without_file),
+    Fault("integer weights", "C429", changed("model.norm.weight", lambda t: t.astype(np.int8))),
     Fault("quantization_config", "C429", edit("config.json", quantization_config={"quant_method": "gptq"})),
     Fault("a layer too many in config", "C430", edit("config.json", num_hidden_layers=4)),
     Fault("a layer too few in config", "C430", edit("config.json", num_hidden_layers=2)),

@@ -16,7 +16,8 @@ import pytest
 import torch
 import transformers
 import yaml
-from check_faults import FAULTS, Fault, edit
+from check_breaks import edit
+from check_faults import FAULTS, Fault
 from check_healthy import make, make_all
 from rich.console import Console
 from sarif_schema import check_log

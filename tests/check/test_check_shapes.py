@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from check_faults import edit, rewrite
+from check_breaks import edit, rewrite
 from check_healthy import make, make_family
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check_faults import FAULTS, Fault, edit
+from check_breaks import edit
+from check_faults import FAULTS, Fault
 from check_healthy import make_all
 from safetensors.numpy import load_file, save_file
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from check_faults import edit
+from check_breaks import edit
 from check_healthy import make
 
 from mappings.errors import UserError
