@@ -12,6 +12,7 @@ from migrate.commands.options import Directory, Json, ReportFile, Sarif, finish
 
 if TYPE_CHECKING:
     from migrate.check.data.data_sets import Readers
+    from migrate.report import Report
 
 
 def _readers(field: str) -> Readers:
@@ -40,10 +41,31 @@ def _refusal(run: Path | None) -> str | None:
     return None
 
 
+def _judge_memory(result: Report, model_dir: Path, run: Path, gib: float) -> None:
+    """Adds whether the fullest rank of a run fits into a device: the estimate of `train --dry-run --device-memory`."""
+    from migrate.check.codes import finding
+    from migrate.commands.dry_run import dry_run
+    from migrate.report import Stage, Verdict
+
+    checks = dry_run(run, [f"model.path={model_dir.absolute()}"], device_memory=gib).checks
+    found = next((check for check in checks if check.name == "memory"), None)
+    if found is None or found.verdict == "skipped":
+        reason = "the run cannot be judged, see its findings" if found is None else found.message
+        result.stages.append(Stage("memory of a rank", Verdict.SKIPPED, reason))
+        return
+    fits = found.verdict == "pass"
+    result.stages.append(Stage("memory of a rank", Verdict.PASS if fits else Verdict.FAIL, found.message, 1))
+    if not fits:
+        result.findings.append(finding("C608", found.message, file=run.name, field="layout"))
+
+
 def check(
     model_dir: Annotated[Path, Directory],
     run: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Run configuration to check the model against.")
+    ] = None,
+    device_memory: Annotated[
+        float | None, typer.Option(min=0.01, help="With --run: GiB of a device; the fullest rank must fit.")
     ] = None,
     data: Annotated[
         list[Path] | None,
@@ -73,6 +95,10 @@ def check(
     """Check a model directory before a run: vocabulary, special ids, positions, tensors, code, layout."""
     from migrate.check import command
 
+    if device_memory is not None and run is None:
+        from mappings.errors import UserError
+
+        raise UserError("check: --device-memory is about a run: give --run RUN, too")
     if fix:
         diff, codes = command.fix(model_dir, run=run, write=write)
         typer.echo(diff, nl=False)
@@ -88,6 +114,8 @@ def check(
         remote_code_of=run_remote_code or (),
         refused=_refusal(run),
     )
+    if device_memory is not None and run is not None:
+        _judge_memory(result, model_dir, run, device_memory)
     if repo is not None:
         from dataclasses import replace
 

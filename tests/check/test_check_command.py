@@ -47,3 +47,18 @@ def test_a_repository_without_model_types_compared_nothing(
     assert main(["registry", str(tmp_path / "repo"), "--import", "module"]) == 0
     # To a check of a model it adds nothing, and takes nothing away.
     assert main(["check", str(model), "--repo", str(tmp_path / "repo")]) == 0
+
+
+def test_the_fullest_rank_has_to_fit_into_a_device(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_file(tmp_path / "run.yaml", model={"path": str(model)}, data={"text": ["."], "seq_length": 64})
+    for gib, fits in ((64, True), (0.01, False)):
+        main(["check", str(model), "--run", str(run), "--device-memory", str(gib), "--json"])
+        report = json.loads(capsys.readouterr().out)
+        [stage] = [stage for stage in report["stages"] if stage["name"] == "memory of a rank"]
+        assert stage["verdict"] == ("pass" if fits else "fail") and f"{gib:g} GiB of a device" in stage["message"]
+        found = [one for one in report["findings"] if one["code"] == "C608"]
+        assert [one["file"] for one in found] == ([] if fits else ["run.yaml"])
+    assert main(["check", str(model), "--device-memory", "64"]) == 2
+    assert "give --run" in capsys.readouterr().err
