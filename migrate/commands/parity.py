@@ -119,9 +119,7 @@ def parity_dumps(
     stages: Annotated[str | None, typer.Option(help="Some of W,F,L,G,U; all of the reference by default.")] = None,
     noise: Annotated[
         Path | None,
-        typer.Option(
-            exists=True, file_okay=False, help="Second dump of the reference's script, in fp64."
-        ),
+        typer.Option(exists=True, file_okay=False, help="Second dump of the reference's script, in fp64."),
     ] = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failing stage.")] = False,
     json: Json = False,
