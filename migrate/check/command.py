@@ -11,6 +11,7 @@ from migrate.check import (
     chat_template,
     experts,
     fixes,
+    inserted_tokens,
     layout,
     positions,
     round_trip,
@@ -29,7 +30,7 @@ from migrate.report import Finding, Report, Severity, Stage, Verdict
 
 TOPICS: tuple[tuple[str, tuple[Assertion, ...]], ...] = (
     ("vocabulary", vocabulary.ASSERTIONS),
-    ("special ids", special_ids.ASSERTIONS),
+    ("special ids", (*special_ids.ASSERTIONS, *inserted_tokens.ASSERTIONS)),
     ("positions", positions.ASSERTIONS),
     ("attention", attention.ASSERTIONS),
     ("arithmetic", arithmetic.ASSERTIONS),

@@ -26,6 +26,8 @@ class Tokenizer:
     added: tuple[AddedToken, ...]
     clashes: tuple[tuple[int, str, str], ...]
     """(id, token, other token) wherever two tokens share an id."""
+    body: Mapping[str, Any]
+    """Content of the file."""
 
     @property
     def length(self) -> int:
@@ -65,7 +67,7 @@ def parse_tokenizer(body: Mapping[str, Any]) -> Tokenizer:
         if value in owners:
             clashes.append((value, owners[value], content))
         owners.setdefault(value, content)
-    return Tokenizer(ids, added, tuple(clashes))
+    return Tokenizer(ids, added, tuple(clashes), body)
 
 
 def _added(entry: Any) -> AddedToken:

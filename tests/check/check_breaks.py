@@ -172,3 +172,23 @@ def remote(source: str) -> Break:
 
 def rope(**fields: Any) -> Break:
     return edit("config.json", rope_parameters={"rope_theta": 10000.0, "rope_type": "default", **fields})
+
+
+def inserting(token: str, number: int) -> Break:
+    """Texts begin with a token, by this id, in one of several processors, as fine-tuned tokenizers have them."""
+    special = {token: {"id": token, "ids": [number], "tokens": [token]}}
+    piece = {"Sequence": {"id": "A", "type_id": 0}}
+    template = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": token, "type_id": 0}}, piece],
+        "pair": [piece, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": special,
+    }
+    level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+    return tokenizer(lambda body: body.update(post_processor={"type": "Sequence", "processors": [level, template]}))
+
+
+def between(token: str, number: int) -> Break:
+    """The separator of BERT's processor has this id."""
+    processor = {"type": "BertProcessing", "sep": [token, number], "cls": ["<s>", 0]}
+    return tokenizer(lambda body: body.update(post_processor=processor))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from check_breaks import edit, rewrite
+from check_breaks import between, edit, inserting, rewrite
 from check_healthy import make, make_family
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -91,6 +91,8 @@ def other_file_names(directory: Path) -> None:
 
 
 SHAPES: dict[str, tuple[str, Change]] = {
+    "texts begin with a token": ("llama", inserting("<s>", 0)),
+    "a separator": ("llama", between("</s>", 1)),
     "llama, tokens added and resized": ("llama", resized(None)),
     "qwen2, resized to a multiple of 64": ("qwen2", resized(64)),
     "gpt2, tokens added and resized": ("gpt2", resized(None)),
