@@ -200,13 +200,17 @@ def _entry(path: Path, name: str, value: Any, data_start: int) -> TensorEntry:
     return TensorEntry(name, path, dtype, tuple(shape), data_start + offsets[0], nbytes)
 
 
-def read_bytes(entry: TensorEntry) -> bytes:
+def read_bytes(entry: TensorEntry) -> bytearray:
     """All bytes of one tensor.
 
     Raises:
         SafetensorsError: the file became shorter than its header says.
     """
-    return b"".join(read_pieces(entry))
+    data, at = bytearray(entry.nbytes), 0
+    for piece in read_pieces(entry):  # joined, they would be in memory twice
+        data[at : at + len(piece)] = piece
+        at += len(piece)
+    return data
 
 
 def read_pieces(entry: TensorEntry, nbytes: int | None = None) -> Iterator[bytes]:
