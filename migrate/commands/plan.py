@@ -11,7 +11,7 @@ from migrate.commands.options import Json
 
 
 def plan(
-    model: Annotated[Path, typer.Argument(exists=True, help="Model directory, or a config.json.")],
+    model: Annotated[Path, typer.Argument(help="Model directory, or a config.json.")],
     devices: Annotated[int | None, typer.Option(min=1, help="Number of devices; --run takes them from its layout.")] = (
         None
     ),
@@ -39,13 +39,14 @@ def plan(
         Path | None, typer.Option(exists=True, dir_okay=False, help="Judge the layout of this run configuration only.")
     ] = None,
     write: Annotated[Path | None, typer.Option(dir_okay=False, help="Write the best layout as a run config.")] = None,
-    data: Annotated[Path, typer.Option(help="For --write: prepared data.")] = Path("data"),
+    data: Annotated[Path, typer.Option(help="For --write: prepared data; decides lengths.")] = Path("data"),
     output: Annotated[Path, typer.Option(help="For --write: run directory.")] = Path("run"),
     json: Json = False,
 ) -> None:
     """Suggest parallel layouts for a model and a number of devices: memory, time, traffic, and why."""
     import json as json_module
 
+    from mappings.errors import UserError
     from mappings.parallel_options import ParallelOptions
     from migrate.plan import command, run_config
     from migrate.plan.engine import engine_named
@@ -64,12 +65,18 @@ def plan(
         choices = [choice]
     if devices is None:
         raise typer.BadParameter("--devices is missing")
-    length = seq_length or command.default_seq_length(shapes)
+    rows = run_config.rows_of(data) if write is not None else None
+    if rows is not None and seq_length not in (None, rows.seq_length):
+        raise UserError(f"plan: --seq-length is {seq_length}, but {data} holds sequences of {rows.seq_length}")
+    length = seq_length or (command.default_seq_length(shapes) if rows is None else rows.seq_length)
+    usual = command.default_global_batch(devices, node_size, length)
+    if global_batch is None:
+        global_batch = usual if rows is None else run_config.batch_for(rows, usual, devices)
     job = Job(
         devices=devices,
         memory=int((memory or speeds.memory_gib) * GIB),
         seq_length=length,
-        global_batch=global_batch or command.default_global_batch(devices, node_size, length),
+        global_batch=global_batch,
         node_size=node_size,
         precision=precision,
         reserve=reserve,
@@ -77,7 +84,7 @@ def plan(
     )
     found = search(shapes, job, speeds, engine_named(engine), choices=choices)
     if write is not None:
-        run_config.write(found, write, model if model.is_dir() else model.parent, data, output)
+        run_config.write(found, write, model if model.is_dir() else model.parent, data, output, rows)
     body = command.to_dict(found, top)
     typer.echo(json_module.dumps(body, indent=2) if json else command.text(found, top))
     raise typer.Exit(body["exit_code"])

@@ -14,6 +14,7 @@ from migrate.plan.hardware import Hardware
 from migrate.plan.job import GIB
 from migrate.plan.search import Plan, Planned
 from migrate.plan.shapes import ModelShapes
+from migrate.plan.timing import peak_tflops
 from migrate.plan.why import why_behind, why_best
 
 TOKENS_PER_STEP = 4 << 20
@@ -29,6 +30,8 @@ def read_model(path: Path) -> ModelShapes:
         UserError: no such file, no JSON object, or a model of no known family.
     """
     file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(f"{path}: no model directory (config.json) there")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -98,13 +101,17 @@ def text(plan: Plan, top: int) -> str:
 
 def _head(plan: Plan) -> Iterator[str]:
     job, hardware = plan.job, plan.hardware
+    peak = peak_tflops(hardware, job.precision)
+    precision = job.precision
+    if peak != hardware.peak_tflops:
+        precision += f" (taken as 1/{hardware.peak_tflops / peak:g} of the 16-bit {hardware.peak_tflops:g} TFLOP/s)"
     yield (
         f"{plan.shapes.family.name}, {plan.shapes.parameters:,} parameters; {job.devices:,} devices of "
         f"{job.memory / GIB:g} GiB ({job.usable / GIB:.1f} usable), nodes of {job.node_size}"
     )
     yield (
-        f"step: {job.global_batch:,} sequences of {job.seq_length:,} tokens, {job.precision}; {hardware.name}: "
-        f"{hardware.peak_tflops:g} TFLOP/s at {100 * hardware.efficiency:.0f} %, {hardware.node_gbytes:g} GB/s in a "
+        f"step: {job.global_batch:,} sequences of {job.seq_length:,} tokens, {precision}; {hardware.name}: "
+        f"{peak:g} TFLOP/s at {100 * hardware.efficiency:.0f} %, {hardware.node_gbytes:g} GB/s in a "
         f"node, {hardware.network_gbytes:g} between nodes"
     )
     yield f"speeds: {hardware.source}"

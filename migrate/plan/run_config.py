@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,81 @@ from migrate.plan.job import Choice, Job
 from migrate.plan.search import Plan, Planned
 
 STEPS = 1000
-"""Of a written configuration; every run has its own."""
+"""Of a written configuration; every run has its own. Fewer where the data would be read more than `EPOCHS` times."""
+EPOCHS = 4
+"""Repetitions up to which repeated text teaches nearly as much as new text (Muennighoff et al. 2023)."""
+WARMUP = 0.02
+"""Share of the steps; 1-5 % are usual."""
+STEPS_OF_AN_EPOCH = 100
+"""A global batch that nobody asked for is small enough for so many steps from the data there is."""
+CHECKPOINTS = 10
+"""In the course of a run, evenly."""
+EVALUATE_EVERY = 500
+"""Steps between evaluations; 500 to 1000 are usual, and a short run is evaluated with its checkpoints."""
 
 
-def run_values(planned: Planned, job: Job, model: Path, data: Path, output: Path) -> dict[str, Any]:
-    """The sections of a run configuration that a plan decides, and the paths it needs."""
+@dataclass(frozen=True)
+class Rows:
+    """Prepared data as far as a run configuration depends on it."""
+
+    seq_length: int
+    train: int
+    """Rows to train on."""
+    validation: int
+    """Rows held out."""
+
+
+def rows_of(data: Path) -> Rows | None:
+    """The prepared data in a directory; None where it is still to be prepared.
+
+    Raises:
+        UserError: there is a directory, but no whole prepared data.
+    """
+    if not data.exists():
+        return None
+    from ms_models.data.records import TRAIN, VALIDATION, PreparedData
+
+    found = PreparedData.read(data)
+    return Rows(found.seq_length, found.splits[TRAIN].rows, found.splits[VALIDATION].rows)
+
+
+def batch_for(rows: Rows, usual: int, devices: int) -> int:
+    """Sequences of a step that the data has enough of: the usual number, or fewer, a multiple of the devices."""
+    most = max(rows.train // STEPS_OF_AN_EPOCH, 1)
+    if usual <= most:
+        return usual
+    return max(most // devices, 1) * devices
+
+
+def steps_for(rows: Rows | None, global_batch: int) -> int:
+    """Steps of a run that reads its data at most `EPOCHS` times.
+
+    Raises:
+        UserError: the data does not fill one global batch.
+    """
+    if rows is None:
+        return STEPS
+    if rows.train < global_batch:
+        raise UserError(
+            f"plan: the data has {rows.train} sequences, which do not fill a global batch of {global_batch}; "
+            "lower --global-batch, or prepare more text"
+        )
+    return min(STEPS, EPOCHS * rows.train // global_batch)
+
+
+def run_values(
+    planned: Planned, job: Job, model: Path, data: Path, output: Path, rows: Rows | None = None
+) -> dict[str, Any]:
+    """The sections of a run configuration that a plan decides, the paths it needs, and usual values of the rest.
+
+    Raises:
+        UserError: the data is too little.
+    """
+    steps = steps_for(rows, job.global_batch)
+    save_every = max(1, steps // CHECKPOINTS)
+    evaluate_every = EVALUATE_EVERY if steps > EVALUATE_EVERY else save_every
+    if rows is not None and not rows.validation:
+        evaluate_every = 0
     choice = planned.choice
     axes = {name: size for name, size in choice.layout.to_dict().items() if size != 1 or name == "zero"}
     parallel: dict[str, Any] = {"sequence_parallel": choice.sequence_parallel, "recompute": choice.recompute}
@@ -31,16 +102,19 @@ def run_values(planned: Planned, job: Job, model: Path, data: Path, output: Path
         "parallel": parallel,
         "precision": {"compute": job.precision},
         "train": {
-            "steps": STEPS,
+            "steps": steps,
             "micro_batch_size": choice.micro_batch,
             "accumulation": choice.micro_batches,
             "jit": choice.layout.zero != 3,
+            "eval_every": evaluate_every,
         },
+        "schedule": {"warmup_steps": max(1, round(WARMUP * steps))},
+        "checkpoint": {"every": save_every},
         "output": {"directory": str(output)},
     }
 
 
-def write(plan: Plan, path: Path, model: Path, data: Path, output: Path) -> None:
+def write(plan: Plan, path: Path, model: Path, data: Path, output: Path, rows: Rows | None = None) -> None:
     """Writes the best layout of a plan as a run configuration, with what was estimated as a comment.
 
     Raises:
@@ -49,13 +123,19 @@ def write(plan: Plan, path: Path, model: Path, data: Path, output: Path) -> None
     if not plan.ranked:
         raise UserError(f"{path}: not written, because no layout fits")
     best = plan.ranked[0]
-    values = run_values(best, plan.job, model, data, output)
+    values = run_values(best, plan.job, model, data, output, rows)
     head = (
         f"# msmigrate plan: {plan.shapes.parameters:,} parameters on {plan.job.devices} devices of "
         f"{plan.job.memory / 2**30:.0f} GiB\n"
         f"# estimated: {best.memory.total / 2**30:.1f} GiB per rank, {best.time.total:.2f} s per step on "
         f"{plan.hardware.name}\n# train.steps, optimizer and schedule are yours to set\n"
     )
+    if best.is_short_of_micro_batches:
+        head += "# few micro-batches for the stages of the pipeline: a dry run warns of it (R101)\n"
+    if rows is None:
+        head += f"# {data} is not there yet: prepare it with sequences of {plan.job.seq_length} tokens\n"
+    elif not rows.validation:
+        head += f"# {data} has no validation split, so that nothing is evaluated\n"
     if plan.job.devices > plan.job.node_size:
         nodes = plan.job.devices // plan.job.node_size
         head += f"# on each machine: msmigrate train {path.name} --nnodes {nodes} --node-rank R --master HOST:PORT\n"
@@ -66,7 +146,7 @@ def write(plan: Plan, path: Path, model: Path, data: Path, output: Path) -> None
 
 
 def choice_of_run(path: Path) -> tuple[Choice, str, int | None]:
-    """The choice a run configuration makes, its precision, and its sequence length where it says one.
+    """The choice a run configuration makes, its precision, and its sequence length where it or its data says one.
 
     Raises:
         UserError: the configuration is none, as `msmigrate train` would say.
@@ -84,4 +164,7 @@ def choice_of_run(path: Path) -> tuple[Choice, str, int | None]:
         config.parallel.context,
         config.parallel.bucket_mib,
     )
-    return choice, config.precision.compute, config.data.seq_length
+    length = config.data.seq_length
+    if length is None and config.data.is_given and (rows := rows_of(config.data_parts[0][0])) is not None:
+        length = rows.seq_length
+    return choice, config.precision.compute, length

@@ -13,7 +13,7 @@ from migrate.plan.hardware import Hardware
 from migrate.plan.job import GIB, Choice, Job
 from migrate.plan.memory import RankMemory, memory
 from migrate.plan.shapes import ModelShapes
-from migrate.plan.timing import StepTime, step_time
+from migrate.plan.timing import StepTime, peak_tflops, step_time
 from migrate.plan.widths import LayerWidths
 from migrate.plan.work import useful_flops_per_token
 
@@ -21,6 +21,8 @@ Axes = tuple[int, int, int, int]
 """(tp, cp, pp, ep): what tells layouts of a job apart."""
 TOLD_APART = 0.05
 """Times closer than this are not told apart: the model is of first order."""
+GOOD_MICRO_BATCHES = 4
+"""Micro-batches per stage from which on a pipeline idles less than about a fifth of the time."""
 TOO_LARGE = "does not fit into the memory of a device"
 
 
@@ -31,6 +33,12 @@ class Planned:
     choice: Choice
     memory: RankMemory
     time: StepTime
+
+    @property
+    def is_short_of_micro_batches(self) -> bool:
+        """Whether the stages of its pipeline have so few that a dry run warns of it (R101)."""
+        pp = self.choice.layout.pp
+        return pp > 1 and self.choice.micro_batches < GOOD_MICRO_BATCHES * pp
 
     @property
     def axes(self) -> Axes:
@@ -71,7 +79,8 @@ class Plan:
 
     def mfu(self, time: StepTime) -> float:
         """Useful operations over what the devices could do at their peak."""
-        return self.useful_flops / (time.total * self.job.devices * self.hardware.peak_tflops * 1e12)
+        peak = peak_tflops(self.hardware, self.job.precision) * 1e12
+        return self.useful_flops / (time.total * self.job.devices * peak)
 
 
 def search(

@@ -47,6 +47,11 @@ class StepTime:
         return self.idle / self.total
 
 
+def peak_tflops(hardware: Hardware, precision: str) -> float:
+    """Peak of a device in the format of the computation, TFLOP/s."""
+    return hardware.peak_tflops / (FP32_COST if precision == "fp32" else 1.0)
+
+
 def step_time(
     shapes: ModelShapes, widths: dict[int, LayerWidths], choice: Choice, job: Job, engine: Engine, hardware: Hardware
 ) -> StepTime:
@@ -72,7 +77,7 @@ def _of_stage(
     contents: StageContents,
 ) -> StepTime:
     layout, m = choice.layout, choice.micro_batches
-    speed = hardware.peak_tflops * hardware.efficiency * 1e12 / (FP32_COST if job.precision == "fp32" else 1.0)
+    speed = peak_tflops(hardware, job.precision) * hardware.efficiency * 1e12
     forwards = forward_passes(choice, engine, contents.is_last)
     layers = scores = tp = cp = ep = 0.0
     for kind, count in contents.layers:

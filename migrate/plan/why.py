@@ -17,8 +17,6 @@ ROLES = {
     "ep": "experts shared",
 }
 DIVIDED = {1: "optimizer states", 2: "optimizer states and gradients", 3: "states, gradients and parameters"}
-GOOD_MICRO_BATCHES = 4
-"""Micro-batches per stage from which on a pipeline idles less than about a fifth of the time."""
 MUCH_COMMUNICATION = 0.25
 """Share of a step above which another layout, a larger micro-batch or faster links are worth a look (T6)."""
 
@@ -27,10 +25,11 @@ def why_best(plan: Plan, best: Planned) -> list[str]:
     """Reasons for the layout on top."""
     lines = [*_axes(plan, best), *_policies(plan, best)]
     layout, m = best.choice.layout, best.choice.micro_batches
-    if layout.pp > 1 and m < GOOD_MICRO_BATCHES * layout.pp:
+    if best.is_short_of_micro_batches:
         lines.append(
             f"{m} micro-batches for {layout.pp} stages are few: stages idle {100 * best.time.bubble:.0f} % of the "
-            "step; a larger global batch or fewer stages would help"
+            "step; a larger global batch or fewer stages would help "
+            "(a dry run warns of it: R101)"
         )
     if (share := best.time.communication / best.time.total) > MUCH_COMMUNICATION:
         axis, seconds = max(vars(best.time.seconds).items(), key=lambda item: item[1])
