@@ -49,12 +49,12 @@ def profile(directory: Path, baseline: Path | None = None) -> Report:
     if baseline is not None:
         shares["scaling efficiency"] = _efficiency(run, RunRecord.read(baseline))
     figures: dict[str, float | int | str] = {name: f"{share:.1%}" for name, share in shares.items()}
-    message = (
-        f"{len(steps)} steps ({first} to {last}), {len(recordings)} ranks recorded, {wall / len(steps):.3f} s a step"
-    )
+    ranks = "1 rank" if len(recordings) == 1 else f"{len(recordings)} ranks"
+    span = f"1 step ({first})" if len(steps) == 1 else f"{len(steps)} steps ({first} to {last})"
+    message = f"{span}, {ranks} recorded, {wall / len(steps):.3f} s a step"
     if among := [one["step"] for one in run.evaluations if first <= one["step"] < last]:
         message += f"; the evaluation after step {among[0]} lies among them, its operators count"
-    findings = _findings(shares)
+    findings = _findings(shares, is_compiled=bool(run.setting("train.jit", True)))
     is_bad = any(finding.severity is not Severity.NOTE for finding in findings)
     stage = Stage("shares of a step", Verdict.FAIL if is_bad else Verdict.PASS, message, len(steps), figures)
     facts: dict[str, Any] = {
@@ -111,7 +111,7 @@ def _efficiency(run: RunRecord, baseline: RunRecord) -> float:
     return speeds[0] / speeds[1]
 
 
-def _findings(shares: dict[str, float]) -> list[Finding]:
+def _findings(shares: dict[str, float], *, is_compiled: bool) -> list[Finding]:
     found = []
     communication = shares["communication"]
     if communication > MUCH:
@@ -138,7 +138,8 @@ def _findings(shares: dict[str, float]) -> list[Finding]:
         found.append(_finding(
             "P104", Severity.NOTE, f"no operator runs in {shares['host']:.1%} of a step",
             "The host cannot start operators as fast as the device finishes them.",
-            "Compile the step (train.jit: true), use larger micro-batches or longer sequences.",
+            ("Use" if is_compiled else "Compile the step (train.jit: true), use")
+            + " larger micro-batches or longer sequences.",
         ))  # fmt: skip
     if shares.get("scaling efficiency", 1.0) < EFFICIENCY:
         found.append(_finding(

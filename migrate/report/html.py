@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from migrate.report.module_tree import Node, compared_modules, has_column, modul
 from migrate.report.terminal import figure, location
 
 TEMPLATES = Path(__file__).with_name("templates")
+VERDICTS = {
+    Verdict.PASS: "passed", Verdict.FAIL: "failed", Verdict.COULD_NOT_RUN: "could not run", Verdict.SKIPPED: "skipped",
+}  # fmt: skip
 OUTCOMES = {0: ("pass", "clean"), 1: ("fail", "findings or mismatch"), 2: ("could_not_run", "could not run")}
 CURVES = "curves"  # the report that holds curves named by the user
 BY_LAYER = {"G": "gradients", "U": "updates"}  # stages whose tensors are also drawn by layer
@@ -168,7 +171,7 @@ def _section(index: int, report: Report) -> dict[str, Any]:
         "stages": stages,
         "shown": shown,
         "folded": [stage for stage in stages if stage not in shown],
-        "passed": sum(stage.verdict is Verdict.PASS for stage in report.stages),
+        "tally": _tally(report),
         "counts": [(name, number) for name, number in counts.items() if number],
         "findings": _findings(report.findings),
         "trees": [tree for tree in trees if tree["nodes"]],
@@ -180,6 +183,12 @@ def _section(index: int, report: Report) -> dict[str, Any]:
         ],
         "facts": list(_flat(facts)),
     }
+
+
+def _tally(report: Report) -> str:
+    """How many stages ended how, such as `7 passed, 5 skipped`; empty without stages."""
+    counts = Counter(stage.verdict for stage in report.stages)
+    return ", ".join(f"{counts[verdict]} {word}" for verdict, word in VERDICTS.items() if counts[verdict])
 
 
 def _by_layer(tensors: Sequence[Any]) -> list[tuple[str, Any]]:

@@ -10,6 +10,9 @@ from migrate.trouble.rule import Evidence, NoEvidenceError, TroubleRule
 
 RISE = 0.05
 GAP = 0.5
+FEW = 20
+"""Documents of a validation split below which its loss says little about the training texts. The samples' data has
+2 of 112 (2 MB of Python's library), and its validation loss lay 1.07 below that of training in a healthy run."""
 
 
 def overfits(run: RunRecord) -> Iterator[Evidence]:
@@ -27,7 +30,27 @@ def overfits(run: RunRecord) -> Iterator[Evidence]:
 
 
 def below_training(run: RunRecord) -> Iterator[Evidence]:
-    """Validation far below training."""
+    """Validation far below training, over documents enough to tell."""
+    if not (0 < _validation_documents(run) < FEW):
+        yield from _far_below(run)
+
+
+def below_training_by_chance(run: RunRecord) -> Iterator[Evidence]:
+    """Validation far below training, over so few documents that chance may have chosen easy ones."""
+    if (count := _validation_documents(run)) == 0:
+        raise NoEvidenceError("the description of the data, with its documents")
+    if count < FEW:
+        for one in _far_below(run):
+            documents = "document" if count == 1 else "documents"
+            yield Evidence(f"{one.message}; all validation rows are of {count} {documents}", one.file, one.setting)
+
+
+def _validation_documents(run: RunRecord) -> int:
+    """Documents of the validation split; 0 where the run does not tell."""
+    return sum(int(source["documents"].get("validation", 0)) for source in run.data.get("sources", ()))
+
+
+def _far_below(run: RunRecord) -> Iterator[Evidence]:
     if not run.evaluations:
         raise NoEvidenceError("an evaluation")
     one, trained = run.evaluations[-1], _trained(run)
@@ -65,8 +88,8 @@ RULES = (
         "TA02", "validation loss far below training loss", Severity.WARNING,
         "The splits differ: validation texts are simpler or occur in the training text, the first "
         "train.eval_sequences rows are of a few documents only, or dropout is high.",
-        "Raise train.eval_sequences or take the whole split; if the gap stays, prepare the data again with documents "
-        "shuffled before the split, and remove duplicates.",
+        "Raise train.eval_sequences or take the whole split; if the gap stays, remove duplicates and prepare the data "
+        "again, with another --seed or with texts of the same kind held out (--validation).",
         below_training,
     ),
     TroubleRule(
@@ -75,6 +98,13 @@ RULES = (
         "counts, dropout left on.",
         "Evaluate the training split for once; if its loss is as high, the evaluation is wrong, else the data differ.",
         above_training,
+    ),
+    TroubleRule(
+        "TA04", "validation loss far below training loss, over few documents", Severity.NOTE,
+        "Documents are split by a hash of their names, and a few of them may be easier than the rest by chance.",
+        "Prepare the data with a larger --validation-fraction, another --seed or more text, or name texts to hold out "
+        "(--validation).",
+        below_training_by_chance,
     ),
 )  # fmt: skip
 """Rows of the trouble table."""

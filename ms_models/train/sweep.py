@@ -32,7 +32,7 @@ class Trial:
     micro_batch_size: int
     accumulation: int
     seq_length: int | None
-    """Tokens per sequence; None is that of the prepared data."""
+    """Tokens per sequence; before it was tried, None stands for that of the prepared data."""
     failure: str | None = None
     """Why there are no figures."""
     tokens_per_s: float | None = None
@@ -109,7 +109,8 @@ def sweep(
     done: list[Trial] = []
     for trial in settings(config, micro, lengths):
         say(f"micro-batch {trial.micro_batch_size} x accumulation {trial.accumulation}, {_length(trial)}")
-        done.append(_try(config_path, config, out, list(overrides), trial, steps))
+        tried = _try(config_path, config, out, list(overrides), trial, steps)
+        done.append(replace(tried, seq_length=trial.seq_length or _length_of_data(config)))
         out.mkdir(parents=True, exist_ok=True)
         (out / RESULT).write_text(json.dumps([asdict(one) for one in done], indent=1), encoding="utf-8")
     return done
@@ -175,6 +176,13 @@ def _try(path: Path, config: RunConfig, out: Path, overrides: list[str], trial: 
         first_step_s=found[0]["step_time_s"],
         memory_peak_gb=max(one["memory_peak_gb"] for one in found),
     )
+
+
+def _length_of_data(config: RunConfig) -> int | None:
+    """Tokens per sequence of prepared data; None where there is none (converted code has its own)."""
+    if not config.data.is_given or not (directory := config.data_parts[0][0]).is_dir():
+        return None
+    return records.PreparedData.read(directory).seq_length
 
 
 def _length(trial: Trial) -> str:

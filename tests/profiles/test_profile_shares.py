@@ -62,8 +62,14 @@ def test_operators_that_overlap_are_counted_once(tmp_path: Path) -> None:
     shares = report.facts["shares"]
     # Of 6 s: 3 computing, 1 visible sum, 0.06 data, the rest nothing.
     assert shares == {"computation": 0.5, "communication": 0.1667, "data": 0.01, "host": 0.3233}
-    assert [finding.code for finding in report.findings] == ["P104"]
+    (finding,) = report.findings
+    assert (finding.code, finding.fix) == ("P104", "Use larger micro-batches or longer sequences.")
     assert report.exit_code == 0, "a note is no reason to fail"
+    assert "1 rank recorded" in report.stages[0].message
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["train"]["jit"] = False
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    assert profile(run).findings[0].fix.startswith("Compile the step (train.jit: true), use larger")
 
 
 def test_the_rank_that_waits_least_tells_the_traffic(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_of_many_stages_those_that_pass_are_folded(tmp_path: Path) -> None:
     stages = [Stage(f"m{number}: W weights", Verdict.PASS, "equal", 1) for number in range(40)]
     stages[7] = Stage("m7: W weights", Verdict.FAIL, "differ", 1)
     text = render([Report("parity code", "out", stages=stages)], tmp_path / "page.html").read_text(encoding="utf-8")
-    before, _, folded = text.partition("<details><summary>39 more stages, 39 of 40 pass</summary>")
+    before, _, folded = text.partition("<details><summary>39 more stages (39 passed, 1 failed in all)</summary>")
     assert "m7: W weights" in before and "m8: W weights" not in before
     assert "m7: W weights" not in folded and "m8: W weights" in folded
 
@@ -264,3 +264,10 @@ def test_every_number_of_a_chart_lies_inside_it(tmp_path: Path) -> None:
     ]
     assert len(points) == 2 * 60 + 2 * 60  # two curves, and their difference on two scales
     assert all(0 <= x <= 760 and 0 <= y <= 300 for x, y in points)
+
+
+def test_what_was_skipped_is_not_missing(tmp_path: Path) -> None:
+    stages = [Stage(f"s{n}", Verdict.PASS if n < 7 else Verdict.SKIPPED, "") for n in range(12)]
+    page = parse(render([Report("demo", "run", stages=stages)], tmp_path / "page.html"))
+    assert "7 passed, 5 skipped" in page.all_text()
+    assert "7 of 12" not in page.all_text()

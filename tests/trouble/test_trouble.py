@@ -71,6 +71,11 @@ def rise_behind_warmup(loss: float, step: int) -> float:
     return loss + 2.0 * max(0.0, 1 - abs(step - WARMUP - 12) / 12) if WARMUP < step < WARMUP + 24 else loss
 
 
+def few_documents(run: Run) -> None:
+    evaluations([5.0, 4.0, 3.6, 3.0, 2.5, 2.0])(run)
+    run.data["sources"] = [{"documents": {"train": 110, "validation": 2}}]
+
+
 CASES: dict[str, tuple[Callable[[Run], object], set[str]]] = {
     "T101": (flat_loss, set()),
     "T102": (steps("loss", 9.0, 200, 200), set()),
@@ -109,6 +114,7 @@ CASES: dict[str, tuple[Callable[[Run], object], set[str]]] = {
     "T903": (lambda run: (run.checkpoints.clear(), run.change("step_time_s", 10.0)), set()),
     "TA01": (evaluations([5.0, 4.0, 3.6, 3.7, 3.9, 4.2]), set()),
     "TA02": (evaluations([5.0, 4.0, 3.6, 3.0, 2.5, 2.0]), set()),
+    "TA04": (few_documents, set()),
     "TA03": (evaluations([8.0, 7.0, 6.0, 5.5, 5.0, 4.5]), set()),
     "TB01": (lambda run: (run.config["launch"].update(nodes=4), run.config["layout"].update(tp=4)), set()),
     "TB02": (config("layout", pp=8), set()),
@@ -163,6 +169,17 @@ def test_an_average_that_lags_behind_is_no_gap(tmp_path: Path) -> None:
     step["loss"] = own
     step["loss"] = step["loss_ema"] - 0.4  # it falls that fast
     assert "TA02" not in found(trouble(run.write(tmp_path / "falling")))
+
+
+def test_a_low_validation_loss_is_a_warning_only_over_documents_enough(tmp_path: Path) -> None:
+    for count, code in ((1, "TA04"), (19, "TA04"), (20, "TA02")):
+        run = healthy()
+        CASES["TA02"][0](run)
+        run.data["sources"] = [{"documents": {"train": 900, "validation": count - 1}}, {"documents": {"validation": 1}}]
+        report = trouble(run.write(tmp_path / str(count)))
+        assert found(report) == {code}
+        assert report.exit_code == (0 if code == "TA04" else 1)
+    assert "all validation rows are of 19 documents" in trouble(tmp_path / "19").findings[0].message
 
 
 def test_data_beside_the_run_is_found_from_anywhere(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ NAME = "sharded"
 METADATA = {"format": "ms"}
 ADAPTER = "adapter.json"
 """Beside the tensors of a run of converted code; its content: `ms_models/train/adapter/tensors.py`."""
+WHOLE = "weights.safetensors"
+"""In a run of converted code that reached its last step: `ms_models/train/adapter/final_weights.py`."""
 
 
 def read(directory: Path) -> Checkpoint:
@@ -39,9 +41,15 @@ def read(directory: Path) -> Checkpoint:
     """
     manifest = Manifest.read(directory)
     if (directory / ADAPTER).is_file():
+        whole = directory.parent / WHOLE
         raise UserError(
-            f"{directory}: is of a run of converted code, whose tensors no other toolkit knows; the weights of its end "
-            "are in weights.safetensors of the run, by the names of the code"
+            f"{directory}: is of a run of converted code, whose tensors no other toolkit knows; "
+            + (
+                f"its weights, by the names of the code, are in {whole}"
+                if whole.is_file()
+                else f"the run has not reached its last step, which writes {WHOLE} with its weights by the names of "
+                "the code: go on with --resume"
+            )
         )
     config, family = read_config(directory), load_family(manifest.family)
     named = family_for_config(config, f"{directory / 'config.json'}").name

@@ -15,6 +15,7 @@ from mappings.cutting import cut, fill
 from mappings.errors import UserError
 from mappings.layout import ParallelLayout
 from mappings.parallel_options import ParallelOptions
+from migrate.weights.containers import sharded
 from ms_models.parallel.mesh import Mesh
 from ms_models.train.adapter.building import build_adapted
 from ms_models.train.adapter.model import AdaptedModel
@@ -59,7 +60,11 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_the_repository_loads_the_end
     run(whole)
     run(parts, stop_after=2)
     assert not (tmp_path / "parts" / "weights.safetensors").exists()
+    with pytest.raises(UserError, match=r"has not reached its last step, .* go on with --resume"):
+        sharded.read(tmp_path / "parts" / "step_00000002")
     run(parts, resume=tmp_path / "parts" / "step_00000002")
+    with pytest.raises(UserError, match=r"by the names of the code, are in .*parts/weights\.safetensors"):
+        sharded.read(tmp_path / "parts" / "step_00000004")
     curves = [curve(tmp_path / name) for name in ("whole", "parts")]
     assert curves[0] == curves[1] and sum("eval_loss" in record for record in curves[0]) == 2
     for file in ("step_00000004/model-rank00000.safetensors", "step_00000004/optimizer-rank00000.safetensors"):

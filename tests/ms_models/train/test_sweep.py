@@ -62,7 +62,7 @@ def test_a_trial_that_fails_is_a_line_of_the_table(
     assert [one["global"] for one in started] == [8, 8, 8] and {one["steps"] for one in started} == {3}
     assert (trials[0].tokens_per_s, trials[0].step_s, trials[0].first_step_s) == (50.0, 3.75, 9.0)
     lines = body.table(trials)
-    assert lines[2] == "|  | 2 | 4 | 50 | 3.750 | 9.0 | 3.00 | fastest |"
+    assert lines[2] == "| 12 | 2 | 4 | 50 | 3.750 | 9.0 | 3.00 | fastest |"
     assert lines[3].endswith("| layout: does not fit |") and "died of SIGKILL" in lines[4]
     assert not list(out.rglob("step_*")), "checkpoints of trials are of no use"
     assert [one["micro_batch_size"] for one in json.loads((out / body.RESULT).read_text())] == [2, 4, 8]

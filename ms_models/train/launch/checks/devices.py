@@ -53,11 +53,15 @@ def check_devices(place: NodePlace, environment: Mapping[str, str] = os.environ,
                 f"{VISIBLE}={visible} shows {len(numbers)} devices to the {ranks} ranks of this machine; unset it or "
                 "make the layout smaller"
             )
-        return f"{len(numbers)} visible devices for {ranks} ranks"
+        return f"{_counted(len(numbers), 'visible device')} for {_counted(ranks, 'rank')}"
     present = [path for path in devices.glob("davinci[0-9]*") if path.name.removeprefix("davinci").isdecimal()]
     if not present:
         return f"no NPU: {ranks} ranks share the processor"
     if len(present) < ranks:
         raise UserError(f"{len(present)} NPUs ({devices}/davinci*) for the {ranks} ranks of this machine; make the "
                         "layout smaller or add machines (launch.nodes)")  # fmt: skip
-    return f"{len(present)} NPUs for {ranks} ranks"
+    return f"{_counted(len(present), 'NPU')} for {_counted(ranks, 'rank')}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -55,7 +55,8 @@ def check_disk(config: RunConfig, model: Sized) -> str:
             f"output.directory {run}: {need / 1e9:.2f} GB are needed for checkpoints ({count}, with the one that is "
             f"being written), {free / 1e9:.2f} GB are free; lower checkpoint.keep or choose another disk"
         )
-    return f"{count} checkpoints need {need / 1e9:.2f} GB, {free / 1e9:.2f} GB are free"
+    needs = "1 checkpoint needs" if count == 1 else f"{count} checkpoints need"
+    return f"{needs} {need / 1e9:.2f} GB, {free / 1e9:.2f} GB are free"
 
 
 def check_output(config: RunConfig, model: Sized) -> None:
