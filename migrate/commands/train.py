@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from mappings.errors import UserError
-from migrate.commands.options import File
 
 
 def train(
-    config: Annotated[Path, File],
+    config: Annotated[Path | None, typer.Argument(exists=True, dir_okay=False, help="Run configuration, YAML.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a field, e.g. --set train.steps=100. Repeatable.")
     ] = None,
@@ -37,8 +36,16 @@ def train(
         float | None, typer.Option(min=0.001, help="With --dry-run: GiB of a device, for the estimate of a rank.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="With --dry-run: print the verdict as JSON.")] = False,
+    show_fields: Annotated[bool, typer.Option("--fields", help="Print docs/run-fields.md: every field.")] = False,
 ) -> None:
     """Train a model: starts its own processes, one or many."""
+    if show_fields:
+        from ms_models.train.config.field_table import markdown
+
+        typer.echo(markdown(), nl=False)
+        return
+    if config is None:
+        raise UserError("train: give a run configuration, or --fields for what can be in one")
     settings = [*(overrides or []), *_settings(restarts=restarts, nodes=nnodes, node_rank=node_rank, master=master)]
     settings += _profiled(profile)
     if dry_run:

@@ -13,6 +13,7 @@ class OutputConfig:
     """Where the run writes."""
 
     directory: str
+    """Run directory: metrics, logs, checkpoints and the resolved configuration."""
 
 
 @dataclass(frozen=True)
