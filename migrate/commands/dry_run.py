@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mappings.errors import UserError
+from migrate.report import Finding, Report, Severity, Stage
+from migrate.report import Verdict as Outcome
 
 if TYPE_CHECKING:
     from ms_models.train.config import RunConfig
@@ -46,6 +48,27 @@ def dry_run(
         return could_not_run(str(error))
     verdict = judge(loaded)
     return verdict if device_memory is None else _with_memory(verdict, loaded, device_memory)
+
+
+def report_of(verdict: Verdict, config: Path) -> Report:
+    """The verdict as a report for `--report` and pages: a stage for each check, a note for each warning."""
+    kinds = {"pass": Outcome.PASS, "fail": Outcome.FAIL, "skipped": Outcome.SKIPPED}
+    report = Report("train --dry-run", str(config))
+    for check in verdict.checks:
+        if check.verdict == "warning":
+            report.findings.append(
+                Finding(
+                    check.code or "warning",
+                    Severity.NOTE,
+                    check.message,
+                    "the run would start, but is likely to disappoint",
+                    "change the field that is named; docs/dry-run.md",
+                )
+            )
+            continue
+        outcome = Outcome.COULD_NOT_RUN if verdict.config is None else kinds[check.verdict]
+        report.stages.append(Stage(check.name, outcome, check.message))
+    return report
 
 
 def _with_memory(verdict: Verdict, config: RunConfig, device_memory: float) -> Verdict:

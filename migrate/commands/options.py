@@ -38,8 +38,7 @@ def finish(
 
         write_sarif(report, sarif[0], sarif[1])
     if report_file is not None:
-        report_file.parent.mkdir(parents=True, exist_ok=True)
-        report_file.write_text(report.to_json() + "\n", encoding="utf-8")
+        save(report, report_file)
     if json:
         typer.echo(report.to_json())
     else:
@@ -49,6 +48,12 @@ def finish(
 
         render(report, Console(), rows=rows)
     raise typer.Exit(report.exit_code)
+
+
+def save(report: Report, file: Path) -> None:
+    """Writes a report for `msmigrate report`; the directory is made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(report.to_json() + "\n", encoding="utf-8")
 
 
 def print_facts(facts: dict[str, object], json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mappings.errors import UserError
+from migrate.commands.options import ReportFile, save
 
 
 def train(
@@ -36,6 +37,7 @@ def train(
         float | None, typer.Option(min=0.001, help="With --dry-run: GiB of a device, for the estimate of a rank.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="With --dry-run: print the verdict as JSON.")] = False,
+    report: ReportFile = None,
     show_fields: Annotated[bool, typer.Option("--fields", help="Print docs/run-fields.md: every field.")] = False,
 ) -> None:
     """Train a model: starts its own processes, one or many."""
@@ -50,6 +52,7 @@ def train(
     settings += _profiled(profile)
     if dry_run:
         from migrate.commands.dry_run import dry_run as judge
+        from migrate.commands.dry_run import report_of
 
         verdict = judge(
             config,
@@ -59,10 +62,12 @@ def train(
             reshard=reshard,
             device_memory=device_memory,
         )
+        if report is not None:
+            save(report_of(verdict, config), report)
         typer.echo(verdict.to_json() if json else "\n".join(verdict.lines()))
         raise typer.Exit(verdict.exit_code)
-    if json or device_memory is not None:
-        raise UserError("train: --json and --device-memory belong to --dry-run")
+    if json or device_memory is not None or report is not None:
+        raise UserError("train: --json, --report and --device-memory belong to --dry-run")
     from ms_models.train.launch import starting
 
     raise typer.Exit(
