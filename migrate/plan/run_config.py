@@ -52,11 +52,11 @@ def rows_of(data: Path) -> Rows | None:
 
 
 def batch_for(rows: Rows, usual: int, devices: int) -> int:
-    """Sequences of a step that the data has enough of: the usual number, or fewer, a multiple of the devices."""
+    """Sequences of a step that the data has enough of: the usual number, or fewer: the devices times a power of two."""
     most = max(rows.train // STEPS_OF_AN_EPOCH, 1)
     if usual <= most:
         return usual
-    return max(most // devices, 1) * devices
+    return devices << (max(most // devices, 1).bit_length() - 1)
 
 
 def steps_for(rows: Rows | None, global_batch: int) -> int:

@@ -116,7 +116,7 @@ def test_a_written_plan_keeps_to_the_data(tmp_path: Path, capsys: pytest.Capture
 
 def test_what_is_left_out_follows_from_the_data() -> None:
     assert batch_for(Rows(128, 100_000, 9), usual=512, devices=8) == 512
-    assert batch_for(Rows(128, 4_300, 9), usual=8192, devices=4) == 40
+    assert batch_for(Rows(128, 4_300, 9), usual=8192, devices=4) == 32
     assert batch_for(Rows(128, 50, 9), usual=8192, devices=4) == 4
     assert steps_for(Rows(128, 4_300, 9), 40) == 430
     assert steps_for(None, 40) == 1000
