@@ -103,7 +103,7 @@ def check(
         diff, codes = command.fix(model_dir, run=run, write=write)
         typer.echo(diff, nl=False)
         done = "ended" if write else "would end; --write does it"
-        typer.echo(f"{', '.join(codes)}: {done}" if codes else "nothing here has one right value")
+        typer.echo(f"{', '.join(codes)}: {done}" if codes else "no finding here that an edit would end")
         return
     readers = _readers(text_field) if data else None
     result = command.check(

@@ -86,6 +86,9 @@ def test_the_command(templates: dict[str, Path], tmp_path: Path, capsys: pytest.
     assert main(["check", str(directory), "--html", str(page), "--sarif", str(log)]) == 1
     assert "C424" in page.read_text() and json.loads(log.read_text())["runs"][0]["results"][0]["ruleId"] == "C424"
     assert main(["check", str(directory), "--fix", "--write"]) == 0
+    capsys.readouterr()
+    assert main(["check", str(directory), "--fix"]) == 0
+    assert capsys.readouterr().out == "no finding here that an edit would end\n"
     assert main(["check", str(directory)]) == 0
     (directory / "code.py").write_text("AutoConfig.register('llama', C)\n")
     assert main(["check", str(directory), "--repo", str(directory)]) == 1
