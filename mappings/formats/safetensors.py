@@ -22,6 +22,7 @@ from mappings.errors import UserError
 MAX_HEADER_BYTES = 100_000_000
 ALIGNMENT = 8
 PIECE = 8 << 20  # bytes read at once
+TORCH_SAVE = (b"PK\x03\x04", b"\x80\x02")  # a zip, and a pickle before torch 1.6
 LFS_POINTER = b"version "  # no length of a header: it would be 2 EB
 MAX_RANK = 64  # no framework has more; keeps the product of hostile shapes cheap
 # Bits per element, in the format's own dtype names.
@@ -132,6 +133,12 @@ def _read_raw(path: Path) -> tuple[bytes, int]:
             if prefix == LFS_POINTER:
                 raise SafetensorsError(path, "is a Git LFS pointer, not the weights; fetch them with `git lfs pull`")
             length = int.from_bytes(prefix, "little")
+            if length > MAX_HEADER_BYTES and prefix.startswith(TORCH_SAVE):
+                raise SafetensorsError(
+                    path,
+                    "is no safetensors file: torch.save wrote it; `msmigrate weights convert FILE -o OUT --family none "
+                    "--table TABLE --class CLASS` makes one",
+                )
             if length > MAX_HEADER_BYTES:
                 raise SafetensorsError(path, f"header length {length} is over the format's limit of {MAX_HEADER_BYTES}")
             if 8 + length > size:

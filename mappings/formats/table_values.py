@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mappings.errors import UserError
@@ -87,6 +87,25 @@ def every(
                 for number in range(int(value_of(repeated[index], here)))
             ]
     return found
+
+
+def lacking(expressions: Iterable[str], names: Mapping[str, Any]) -> list[str]:
+    """What expressions ask for and `names` does not give: names, and attributes of given mappings (`config.n_embd`).
+
+    Args:
+        expressions: of the table.
+        names: what is given.
+    """
+    found: dict[str, None] = {}
+    for expression in expressions:
+        for node in ast.walk(ast.parse(expression, mode="eval")):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                base = names.get(node.value.id)
+                if isinstance(base, Mapping) and node.attr not in base and not hasattr(base, node.attr):
+                    found[ast.unparse(node)] = None
+            elif isinstance(node, ast.Name) and node.id not in {*names, *_FUNCTIONS}:
+                found[node.id] = None
+    return list(found)
 
 
 def _names_in(expression: str) -> set[str]:

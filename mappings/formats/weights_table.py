@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from mappings.errors import UserError
 from mappings.formats.hf_directory import read_json
 from mappings.formats.safetensors import DTYPE_BITS
-from mappings.formats.table_values import every, value_of
+from mappings.formats.table_values import every, lacking, value_of
 
 FILE = "weights_table.json"
 FORMAT = "msmigrate-weights-table-2"
@@ -117,6 +117,19 @@ class Class:
             first = self.not_known[0]
             raise UserError(f"{self.name}: {first.what} ({first.source}); use the names of a module that was built")
         values = self._values(arguments)
+        try:
+            return self._state(values)
+        except UserError as error:
+            # Of several that are not given, the first alone would be told.
+            if more := lacking(self._expressions(), {**values, **self.repeated}):
+                raise UserError(f"{error}; --arguments give no {', '.join(more)}") from error
+            raise
+
+    def _expressions(self) -> list[str]:
+        found = [*self.repeated.values(), *(text for tie in self.tied for text in tie.when)]
+        return found + [text for tensor in self.tensors for text in (*tensor.when, *(tensor.shape or ()))]
+
+    def _state(self, values: Mapping[str, Any]) -> dict[str, Expected]:
         ties = {
             name: same
             for tie in self.tied

@@ -214,7 +214,8 @@ CODES: dict[str, Code] = {
     "M601": Code(
         Severity.WARNING,
         "The converted module cannot be imported.",
-        "Work through the other findings of the file first.",
+        "Install what the repository needs besides torch, which is shut out here on purpose; then work through the "
+        "other findings of the file.",
         "module cannot be imported",
     ),
     "M602": Code(

@@ -76,8 +76,12 @@ def parity_code(
     ] = None,
     modules: Annotated[Path | None, typer.Option(help="Recipes of modules to build; see docs/code.md.")] = None,
     stages: Annotated[
-        str, typer.Option(help="Stages to run, in order: W weights, F forward, L loss, G gradients, U updates.")
-    ] = ("W,F,L,G"),
+        str | None,
+        typer.Option(
+            help="Some of W weights, F forward, L loss, G gradients, U updates; U by default where a recipe names its "
+            "optimizer, the others always."
+        ),
+    ] = None,
     state: Annotated[str, typer.Option(help="What the weights are like: init, or trained (larger).")] = "init",
     sketch: Annotated[bool, typer.Option("--sketch", help="Print a skeleton of recipes and stop.")] = False,
     torch_python: Annotated[str | None, typer.Option(help="Python that has PyTorch.")] = None,
@@ -98,7 +102,7 @@ def parity_code(
         converted,
         original=original,
         modules=modules,
-        stages=[name.strip() for name in stages.split(",")],
+        stages=None if stages is None else [name.strip() for name in stages.split(",")],
         state=state,
         torch_python=torch_python,
         keep_going=keep_going,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,10 @@ def _judge(
 ) -> Judgement:
     for side, capture in (("reference", reference), ("candidate", candidate)):
         if stage not in capture.stages:
-            return could_not_run(stage, f"the {side} has no such stage")
+            judgement = could_not_run(stage, f"the {side} has no such stage")
+            fix = "Capture this stage on both sides, or leave it out with --stages."
+            judgement.findings = [replace(found, fix=fix) for found in judgement.findings]
+            return judgement
     found = match(reference.names(stage), candidate.names(stage), given)
     for *_, how in found.pairs:
         matched[how] = matched.get(how, 0) + 1

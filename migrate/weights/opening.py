@@ -160,7 +160,10 @@ def kind_of(path: Path) -> str:
     if path.is_file():
         if path.suffix == ".ckpt":
             return "ckpt"
-        raise UserError(f"{path}: is a file; give its directory with config.json, or a .ckpt")
+        raise UserError(
+            f"{path}: is a file; give its directory with config.json, or a .ckpt; of converted code: "
+            "--family none --table OUT/weights_table.json --class CLASS"
+        )
     if not path.is_dir():
         raise UserError(f"{path}: {'is neither a file nor a directory' if path.exists() else 'no such directory'}")
     if is_there(path / MANIFEST):

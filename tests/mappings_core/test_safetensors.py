@@ -46,6 +46,8 @@ MALFORMED = {
     "zero header": (bytes(8), None, "'{'"),
     "zero header and data": (bytes(64), None, "'{'"),
     "header truncated": (raw('{"a":', length=500), None, "truncated"),
+    "zip of torch.save": (b"PK\x03\x04\x00\x00\x08\x08" + bytes(64), None, "torch.save wrote it; `msmigrate weights"),
+    "pickle of torch.save": (b"\x80\x02\x8a\x0al\xfc\x9cF" + bytes(64), None, "torch.save wrote it"),
     "header length huge": (raw("{}", length=MAX_HEADER_BYTES + 1), None, "limit"),
     "header length u64 max": (raw("{}", length=2**64 - 1), None, "limit"),
     "data truncated": (body({A: T}, 3), None, "truncated"),

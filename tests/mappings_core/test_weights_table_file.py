@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mappings.errors import UserError
-from mappings.formats.table_values import every, value_of
+from mappings.formats.table_values import every, lacking, value_of
 from mappings.formats.weights_table import (
     FILE,
     FORMAT,
@@ -136,6 +136,13 @@ def spoiled(*path: str | int, value: Any) -> dict[str, Any]:
 def test_what_breaks_the_form_is_refused(tmp_path: Path, body: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         WeightsTable.read(written(tmp_path, body))
+
+
+def test_all_that_expressions_lack_is_told_at_once() -> None:
+    config = {"n": 3}
+    expressions = ["config.n * config.d", "config.h if config.tied else other", "max(config.n, i)", "config.d"]
+    assert lacking(expressions, {"config": config, "i": 0}) == ["config.d", "config.tied", "config.h", "other"]
+    assert lacking(expressions, {"config": SimpleNamespace(n=3), "i": 0}) == ["other"]  # an object may compute them
 
 
 def test_values_that_are_not_arithmetic_are_refused() -> None:

@@ -176,7 +176,8 @@ def test_a_second_dump_is_of_the_same_script(tmp_path: Path) -> None:
 
 def test_missing_stages_and_shapes(tmp_path: Path) -> None:
     left = write(tmp_path / "a", W={"x": ONE}, L={"loss": ONE[:1, 0]})
-    assert dumps(left, write(tmp_path / "b", W={"x": ONE})).exit_code == 2
+    short = dumps(left, write(tmp_path / "b", W={"x": ONE}))
+    assert short.exit_code == 2 and "--stages" in short.findings[0].fix
     report = dumps(left, write(tmp_path / "c", W={"x": ONE.T}))
     assert report.findings[0].code == "P003" and report.exit_code == 1
     with pytest.raises(UserError, match="none of the stages"):

@@ -25,6 +25,7 @@ from migrate.sides.recipes import Recipe, read_recipes
 
 TIMEOUT_S = 900.0
 DEFAULT_STAGES = ("W", "F", "L", "G")
+"""U is added where a recipe names its optimizer."""
 
 
 def code(
@@ -33,7 +34,7 @@ def code(
     original: Path | None = None,
     modules: Path | None = None,
     recipes: Sequence[Recipe] | None = None,
-    stages: Sequence[str] = DEFAULT_STAGES,
+    stages: Sequence[str] | None = None,
     state: str = STATES[0],
     tolerances: Tolerances | None = None,
     keep_going: bool = False,
@@ -55,7 +56,7 @@ def code(
         original: see `read_sources`.
         modules: file of recipes.
         recipes: what to build, instead of a file.
-        stages: which of W, F, L, G, U.
+        stages: which of W, F, L, G, U; all but U by default, and U where a recipe names its optimizer.
         state: of the weights, one of `STATES`.
         tolerances: largest accepted differences.
         keep_going: judge every requested stage.
@@ -68,11 +69,13 @@ def code(
         UserError: unknown stage or state, no recipes, or what `read_sources` raises.
     """
     sources = read_sources(converted, original)
-    wanted = _wanted(stages)
+    wanted = _wanted(DEFAULT_STAGES if stages is None else stages)
     if state not in STATES:
         raise UserError(f"--state {state!r}: must be one of {', '.join(STATES)}")
     if recipes is None:
         recipes = _recipes(sources, modules)
+    if stages is None and any(recipe.optimizer for recipe in recipes):
+        wanted = (*wanted, "U")
     if "U" in wanted and not any(recipe.optimizer for recipe in recipes):
         raise UserError("--stages U: no recipe names its `optimizer`; see docs/parity.md")
     report = Report("parity code", converted.resolve().name)

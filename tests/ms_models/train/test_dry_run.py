@@ -180,6 +180,12 @@ def test_advice_is_given_by_code(overrides: tuple[str, ...], expected: set[str],
     assert advice(run.config, *LONG, *overrides) == expected
 
 
+def test_bf16_needs_an_npu(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for there, expected in ((False, {"R113"}), (True, set())):
+        monkeypatch.setattr("ms_models.train.launch.checks.advice.has_npu", lambda there=there: there)
+        assert advice(run.config, *LONG, "precision.compute=bf16") == expected
+
+
 def test_advice_about_data_and_large_models(run: Run, tmp_path: Path, made: Path) -> None:
     data = PreparedData.read(run.data)
     assert advice(run.config, *LONG, data=data) == {"R106"}

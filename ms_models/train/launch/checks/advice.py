@@ -14,6 +14,7 @@
 | R110 | threads that share cores |
 | R111 | an encoder whose rows do not begin and end with its special tokens |
 | R112 | a validation split outside 1-5 % of the data |
+| R113 | a format that this machine does not compute in |
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collections.abc import Iterator
 from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.train.config import RunConfig
 from ms_models.train.launch.checks.data import epochs
+from ms_models.train.launch.checks.devices import has_npu
 from ms_models.train.launch.checks.model import Model
 from ms_models.train.launch.checks.output import Sized
 from ms_models.train.task import MASKED, task_of
@@ -57,6 +59,12 @@ def warnings_of(config: RunConfig, model: Sized | None, data: PreparedData | Non
     yield from _schedule(config)
     if data is not None:
         yield from _data(config, model, data)
+    if config.precision.compute == "bf16" and not has_npu():
+        yield (
+            "R113",
+            "precision.compute is 'bf16', which MindSpore computes in on NPUs only; this machine has none, and the run "
+            "would end at its start here: set fp16 or fp32",
+        )
     threads = config.train.threads
     cores, ranks = os.cpu_count() or 1, config.layout.world_size // config.launch.nodes
     if threads is not None and threads * ranks > cores:

@@ -54,13 +54,26 @@ def check_devices(place: NodePlace, environment: Mapping[str, str] = os.environ,
                 "make the layout smaller"
             )
         return f"{_counted(len(numbers), 'visible device')} for {_counted(ranks, 'rank')}"
-    present = [path for path in devices.glob("davinci[0-9]*") if path.name.removeprefix("davinci").isdecimal()]
+    present = _npus(devices)
     if not present:
         return f"no NPU: {ranks} ranks share the processor"
     if len(present) < ranks:
         raise UserError(f"{len(present)} NPUs ({devices}/davinci*) for the {ranks} ranks of this machine; make the "
                         "layout smaller or add machines (launch.nodes)")  # fmt: skip
     return f"{_counted(len(present), 'NPU')} for {_counted(ranks, 'rank')}"
+
+
+def has_npu(devices: Path = DEVICES) -> bool:
+    """Whether this machine has an NPU.
+
+    Args:
+        devices: directory of device files.
+    """
+    return bool(_npus(devices))
+
+
+def _npus(devices: Path) -> list[Path]:
+    return [path for path in devices.glob("davinci[0-9]*") if path.name.removeprefix("davinci").isdecimal()]
 
 
 def _counted(number: int, what: str) -> str:
