@@ -30,13 +30,13 @@ def load_family(name: str) -> Family:
         UserError: there is no such family.
         ValueError: its file does not follow the schema.
     """
-    path = FOLDER / f"{name}.yaml"
-    if not path.is_file():
-        known = [p.stem for p in sorted(FOLDER.glob("*.yaml"))]
+    # Names come from files of users, too: none is made a path of, which may lead elsewhere or be too long for one.
+    known = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+    if name not in known:
         near = get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         raise UserError(f"unknown family {name!r}; {hint}")
-    return parse(path, read_yaml(path))
+    return parse(known[name], read_yaml(known[name]))
 
 
 def family_for_config(config: Mapping[str, Any], where: str = "config.json") -> Family:

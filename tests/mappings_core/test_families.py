@@ -114,3 +114,9 @@ def test_expressions(text, value):
 def test_anything_else_in_an_expression_is_refused(text):
     with pytest.raises(ValueError):
         evaluate(text, {"a": 7, "b": 3})
+
+
+@pytest.mark.parametrize("name", ["nothing", "x" * 5000, "../families/llama", "", "llama.yaml", "a\0b"])
+def test_a_name_from_a_file_is_no_path(name: str) -> None:
+    with pytest.raises(UserError, match="unknown family"):
+        load_family(name)
