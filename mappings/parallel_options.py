@@ -14,6 +14,8 @@ RING, ULYSSES = "ring", "ulysses"
 CONTEXTS = (RING, ULYSSES)
 RECOMPUTE = ("none", "attention", "block", "full")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
+MICRO_BATCHES_PER_STAGE = 4
+"""From here on the idle part of a 1F1B pipeline, (pp - 1) / micro-batches, is below a quarter."""
 
 
 @dataclass(frozen=True)

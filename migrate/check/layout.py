@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from mappings.errors import UserError
 from mappings.holdings import check_trainable
 from mappings.layout import ParallelLayout
-from mappings.parallel_options import ParallelOptions
+from mappings.parallel_options import MICRO_BATCHES_PER_STAGE, ParallelOptions
 from mappings.shards import check_cut, padded_rows
 from migrate.check.codes import finding
 from migrate.check.subject import Subject
 from migrate.check.tally import Tally
 from migrate.report import Finding
 
-MICRO_BATCHES_PER_STAGE = 4
-"""From here on the idle part of a 1F1B pipeline, (pp - 1) / micro-batches, is below a quarter."""
 CHOICES = ("sequence_parallel", "context")
 
 

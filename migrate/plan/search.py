@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from mappings.parallel_options import RECOMPUTE
+from mappings.parallel_options import MICRO_BATCHES_PER_STAGE, RECOMPUTE
 from migrate.plan.candidates import Candidates, Refusals
 from migrate.plan.engine import MSMIGRATE, Engine
 from migrate.plan.hardware import Hardware
@@ -21,8 +21,6 @@ Axes = tuple[int, int, int, int]
 """(tp, cp, pp, ep): what tells layouts of a job apart."""
 TOLD_APART = 0.05
 """Times closer than this are not told apart: the model is of first order."""
-GOOD_MICRO_BATCHES = 4
-"""Micro-batches per stage from which on a pipeline idles less than about a fifth of the time."""
 TOO_LARGE = "does not fit into the memory of a device"
 
 
@@ -38,7 +36,7 @@ class Planned:
     def is_short_of_micro_batches(self) -> bool:
         """Whether the stages of its pipeline have so few that a dry run warns of it (R101)."""
         pp = self.choice.layout.pp
-        return pp > 1 and self.choice.micro_batches < GOOD_MICRO_BATCHES * pp
+        return pp > 1 and self.choice.micro_batches < MICRO_BATCHES_PER_STAGE * pp
 
     @property
     def axes(self) -> Axes:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from mappings.parallel_options import MICRO_BATCHES_PER_STAGE
 from ms_models.data.records import TRAIN, VALIDATION, PreparedData
 from ms_models.train.config import RunConfig
 from ms_models.train.launch.checks.data import epochs
@@ -32,7 +33,6 @@ from ms_models.train.task import MASKED, task_of
 
 Warning_ = tuple[str, str]
 """Code and text."""
-MICRO_BATCHES_PER_STAGE = 4
 WARMUP = (0.01, 0.05)
 EVALUATION_STEPS = 1000
 """Longest usual distance between evaluations, in steps; the usual range is 500 to 1000."""
