@@ -89,7 +89,7 @@ def _vocab_size(subject: Subject, found: Finding) -> Iterator[Change]:
     names = vocabulary_rows(subject)
     rows = {tensors[name].shape[0] for name in names.names if name in tensors and tensors[name].shape}
     # A table of its own is no witness: a head that was not extended would be lost from sight.
-    needed = {parameter.name for parameter in subject.family.parameters(subject.config)} if subject.family else set()
+    needed = {parameter.name for parameter in subject.parameters}
     is_whole = bool(needed) and all(name in tensors for name in names.names if name in needed)
     if len(rows) != 1 or not is_whole:
         return

@@ -36,7 +36,7 @@ def layout_fits_model(subject: Subject, tally: Tally) -> Iterator[Finding]:
     except UserError as error:
         yield finding("C604", str(error), field="layout")
         return
-    for parameter in subject.family.parameters(subject.config):
+    for parameter in subject.parameters:
         if parameter.cut is not None and parameter.padded:
             tally.add()
             rows, padded = parameter.shape[parameter.cut], padded_rows(parameter, layout)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from mappings.errors import UserError
-from mappings.families import Family, family_for_config, settings
+from mappings.families import Family, Parameter, family_for_config, settings
 from mappings.formats.hf_directory import INDEX, read_config, read_json, read_tensors
 from mappings.formats.safetensors import SafetensorsError, TensorEntry
 from migrate.check.codes import finding
@@ -60,6 +61,15 @@ class Subject:
         """`vocab_size` if it is a positive whole number; anything else is reported by the arithmetic topic."""
         value = self.config.get("vocab_size")
         return value if type(value) is int and value > 0 else None
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every parameter of the model, none without a family; listed once, as a large model has tens of thousands.
+
+        Raises:
+            UserError: the sizes contradict each other.
+        """
+        return () if self.family is None else tuple(self.family.parameters(self.config))
 
     def section(self, name: str) -> dict[str, Any]:
         """A section of the run configuration; empty where there is none."""

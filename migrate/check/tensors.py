@@ -49,7 +49,7 @@ def _beginning(subject: Subject) -> tuple[str, str] | None:
     family, tensors = _ready(subject)
     if family is None or not tensors:
         return None
-    expected = {parameter.name for parameter in family.parameters(subject.config)}
+    expected = {parameter.name for parameter in subject.parameters}
     if expected & tensors.keys() - set(vocabulary_rows(subject).heads):
         return None
     first = next(iter(sorted(expected)))
@@ -81,7 +81,7 @@ def nothing_is_missing(subject: Subject, tally: Tally) -> Iterator[Finding]:
     if family is None or _beginning(subject) is not None:  # C436
         return
     layers = _stored_layers(tensors)
-    expected = {p.name: p for p in family.parameters(subject.config) if p.layer is None or p.layer in layers}
+    expected = {p.name: p for p in subject.parameters if p.layer is None or p.layer in layers}
     tally.add(len(expected))
     groups = {tensor.name: tensor.optional for tensor in family.spelling(subject.config) if tensor.optional}
     stored = {groups[name] for name in tensors if name in groups}
@@ -105,7 +105,7 @@ def nothing_is_unexpected(subject: Subject, tally: Tally) -> Iterator[Finding]:
     if family is None or _beginning(subject) is not None:  # C436
         return
     layers = family.dims(subject.config)["layers"]
-    expected = {parameter.name for parameter in family.parameters(subject.config)}
+    expected = {parameter.name for parameter in subject.parameters}
     # That weights are quantised is one finding (C429), not one for every scale.
     scales = {name for kind in family.encodings for base in expected for name in stored_names(kind, base).values()}
     tally.add(len(tensors))
@@ -126,7 +126,7 @@ def shapes_fit(subject: Subject, tally: Tally) -> Iterator[Finding]:
         return
     wrong: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = defaultdict(list)
     vocabulary = vocabulary_rows(subject).names
-    for parameter in family.parameters(subject.config):
+    for parameter in subject.parameters:
         entry = tensors.get(parameter.name)
         if entry is None:
             continue
@@ -165,7 +165,7 @@ def dtypes_are_plain(subject: Subject, tally: Tally) -> Iterator[Finding]:
     family, tensors = _ready(subject)
     if family is None:
         return
-    parameters = [p.name for p in family.parameters(subject.config) if p.name in tensors]
+    parameters = [p.name for p in subject.parameters if p.name in tensors]
     counts = Counter(tensors[name].dtype for name in parameters)
     tally.add(len(parameters))
     listed = ", ".join(f"{dtype} ({number})" for dtype, number in counts.most_common())

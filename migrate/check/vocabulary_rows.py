@@ -31,7 +31,7 @@ def vocabulary_rows(subject: Subject) -> VocabularyRows:
     if subject.family is None:
         return USUAL
     try:
-        rows = [parameter for parameter in subject.family.parameters(subject.config) if parameter.padded]
+        rows = [parameter for parameter in subject.parameters if parameter.padded]
         ties = subject.family.ties(subject.config)
     except UserError:
         return USUAL  # C414
