@@ -17,8 +17,6 @@ from migrate.ladder.running import Ladder, Machines, run_rung
 from migrate.report import Curve, Finding, Report, Severity, Stage, Verdict
 
 DEVIATES, FAILED, SLOW = "L101", "L102", "L103"
-DEVICES = "davinci[0-9]*"
-"""Files of NPUs in /dev; without one, ranks share the cores."""
 GOOD_EFFICIENCY = 0.6
 """T6: below this share of linear speed, a rung gets advice."""
 
@@ -228,10 +226,11 @@ def _efficiency(report: Report, climbed: list[Climbed], neighbours: int, threads
         neighbours: ranks of the largest rung on one machine.
         threads: of each rank; None takes all cores in rung 1 and a part of them in the others.
     """
+    from ms_models.train.launch.checks.devices import has_npu
+
     cores = int(report.facts["cores"])
     rows = {row["rung"]: row for row in report.facts["rungs"]}
-    has_devices = any(Path("/dev").glob(DEVICES))
-    if not has_devices and neighbours > 1 and (threads is None or threads * neighbours > cores):
+    if not has_npu() and neighbours > 1 and (threads is None or threads * neighbours > cores):
         report.facts["efficiency_note"] = (
             f"up to {neighbours} ranks share the {cores} cores of a machine, of which one rank alone takes "
             f"{threads or 'all'}: efficiencies say nothing here, curves do"

@@ -19,7 +19,8 @@ from parity_models import make
 from migrate.captures.store import Capture
 from migrate.parity import command
 from migrate.parity.backward.explanation import BackwardEvidence, explain_backward
-from migrate.parity.backward.running import FORCED, FREE, capture_torch
+from migrate.parity.backward.naming import FORCED, FREE
+from migrate.parity.backward.running import capture_torch
 from migrate.parity.explain.explanation import Evidence, explain
 from migrate.parity.plan import Plan
 from migrate.parity.stages import Tolerances, judge

@@ -19,7 +19,7 @@ import numpy as np
 
 from mappings.errors import UserError
 from migrate.captures.store import Capture, CaptureWriter
-from migrate.parity.backward.naming import ARRIVING, CELLS, HANDED, OWN, part, tied_tables
+from migrate.parity.backward.naming import ARRIVING, CELLS, FORCED, FREE, HANDED, OWN, part, tied_tables
 from migrate.parity.capture_mindspore import load, record
 from migrate.parity.explain.tree import ROOT
 from migrate.parity.forced_mindspore import Forcing, as_raw
@@ -27,8 +27,6 @@ from migrate.parity.job import MASKED, Job
 from migrate.parity.modules import LOGITS
 from migrate.parity.recording import INPUTS, first_output, first_tensor, spread, with_first
 
-FREE, FORCED = "free", "forced"
-"""Folders of the two captures."""
 Note = Callable[[Any], Any]
 """Takes the gradient that arrives; gives what takes its place, or None."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from migrate.captures.store import MANIFEST, Capture
 from migrate.parity.backward.explanation import BackwardEvidence, explain_backward
-from migrate.parity.backward.naming import ARRIVING, HANDED, OWN
+from migrate.parity.backward.naming import ARRIVING, FORCED, FREE, HANDED, OWN
 from migrate.parity.codes import finding
 from migrate.parity.explain.descent import Place
 from migrate.parity.explain.explanation import Explanation
@@ -20,8 +20,6 @@ from migrate.processes import run
 
 TORCH, MINDSPORE = "migrate.parity.backward.torch_side", "migrate.parity.backward.mindspore_side"
 GUILTY = ("P402", "P403")
-FREE, FORCED = "free", "forced"
-"""Folders of the candidate's two captures."""
 
 
 def evidence(job: Job, candidate: Job, out: Path, tolerances: Tolerances, timeout_s: float) -> BackwardEvidence | str:
@@ -59,13 +57,7 @@ def capture_torch(job: Job, out: Path, timeout_s: float) -> Capture | str:
     job.write(out / "job.json")
     outcome = run([sys.executable, "-m", TORCH, str(out / "job.json"), str(out)], timeout_s)
     found = _read(out)
-    return (
-        f"PyTorch: {outcome.reason()}"
-        if found is None
-        else found
-        if isinstance(found, Capture)
-        else f"PyTorch: {found}"
-    )
+    return found if isinstance(found, Capture) else f"PyTorch: {found or outcome.reason()}"
 
 
 def explained(
