@@ -13,9 +13,7 @@ from migrate.plan.job import Choice, Job
 from migrate.plan.search import Plan, Planned
 
 STEPS = 1000
-"""Of a written configuration; every run has its own. Fewer where the data would be read more than `EPOCHS` times."""
-EPOCHS = 4
-"""Repetitions up to which repeated text teaches nearly as much as new text (Muennighoff et al. 2023)."""
+"""Of a written configuration; every run has its own. Fewer where the data would be read more often than teaches."""
 WARMUP = 0.02
 """Share of the steps; 1-5 % are usual."""
 STEPS_OF_AN_EPOCH = 100
@@ -60,7 +58,7 @@ def batch_for(rows: Rows, usual: int, devices: int) -> int:
 
 
 def steps_for(rows: Rows | None, global_batch: int) -> int:
-    """Steps of a run that reads its data at most `EPOCHS` times.
+    """Steps of a run that reads its data no more often than a dry run warns of (R106).
 
     Raises:
         UserError: the data does not fill one global batch.
@@ -72,6 +70,8 @@ def steps_for(rows: Rows | None, global_batch: int) -> int:
             f"plan: the data has {rows.train} sequences, which do not fill a global batch of {global_batch}; "
             "lower --global-batch, or prepare more text"
         )
+    from ms_models.train.launch.checks.advice import EPOCHS
+
     return min(STEPS, EPOCHS * rows.train // global_batch)
 
 
